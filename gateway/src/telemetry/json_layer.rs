@@ -186,6 +186,14 @@ mod tests {
         assert!(text.contains("\"fields\":{\"message\":\"said 1\",\"some\":") && text.ends_with("}\n"), "{text}");
     }
 
+    /// Those come through `tracing-log`, as pingora's do.
+    #[test]
+    fn events_of_the_log_crate_have_their_own_target() {
+        let text = lines(|| tracing::warn!(log.target = "pingora", log.file = "x.rs", log.line = 3_u64, "slow"));
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["target"], &line["fields"]), (&json!("pingora"), &json!({ "message": "slow" })));
+    }
+
     #[test]
     fn nothing_acts_and_all_is_said() {
         let hostile = "\"a\\b\u{9b}2J\u{7f}\u{202e}\u{e0041}\u{e9}\n\t\u{1b}";

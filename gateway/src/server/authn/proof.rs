@@ -36,11 +36,14 @@ impl ProofNonces {
     /// Those that are good at this time, the one to give first. The next one may come from a process whose clock is ahead.
     pub(super) async fn at(&self, now: SystemTime) -> Result<[String; 3], IssuerStoreError> {
         let read = || async { self.store.nonce_key().await.map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key)) };
-        let key = self.key.get_or_try_init(read).await?;
-        let period = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / PERIOD;
-        let nonce = |period: u64| URL_SAFE_NO_PAD.encode(&hmac::sign(key, &period.to_be_bytes()).as_ref()[..16]);
-        Ok([nonce(period), nonce(period.saturating_sub(1)), nonce(period + 1)])
+        Ok(nonces(self.key.get_or_try_init(read).await?, now))
     }
+}
+
+fn nonces(key: &hmac::Key, now: SystemTime) -> [String; 3] {
+    let period = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / PERIOD;
+    let nonce = |period: u64| URL_SAFE_NO_PAD.encode(&hmac::sign(key, &period.to_be_bytes()).as_ref()[..16]);
+    [nonce(period), nonce(period.saturating_sub(1)), nonce(period + 1)]
 }
 
 /// A token and the scheme that it came with.
@@ -118,7 +121,25 @@ pub(super) fn is_dpop(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn the_nonce_of_a_process_is_good_at_another_whose_clock_differs_and_for_a_period_more() {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"of the store");
+        let at = |seconds: u64| nonces(&key, UNIX_EPOCH + Duration::from_secs(seconds));
+        let given = &at(10 * PERIOD)[0];
+        for (seconds, is_good) in [
+            (9 * PERIOD - 1, false),
+            (10 * PERIOD - 1, true),
+            (10 * PERIOD, true),
+            (12 * PERIOD - 1, true),
+            (12 * PERIOD, false),
+        ] {
+            assert_eq!(at(seconds).contains(given), is_good, "{seconds}");
+        }
+    }
 
     #[test]
     fn a_token_comes_in_one_header_and_one_scheme() {
