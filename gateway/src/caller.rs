@@ -10,6 +10,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
+use serde::{Deserialize, Serialize};
 use weir_flow::facts::Principal;
 
 use crate::{
@@ -19,6 +20,47 @@ use crate::{
 
 /// The subject of whoever calls from this machine.
 const LOCAL: &str = "local";
+
+/// A caller, as one gateway tells another or keeps it.
+#[derive(Serialize, Deserialize)]
+pub struct CallerRecord {
+    subject: String,
+    issuer: Option<String>,
+    scopes: Vec<String>,
+    groups: Vec<String>,
+    key: Option<String>,
+    claims: String,
+    /// What they came with, where that goes along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+}
+
+impl CallerRecord {
+    /// Without a token: that comes with the next request.
+    #[must_use]
+    pub fn of(caller: &Caller) -> Self {
+        let Principal { subject, issuer, scopes, groups, key, claims } = caller.principal().clone();
+        Self { subject, issuer, scopes, groups, key, claims, token: None }
+    }
+
+    /// With all that they came with.
+    #[must_use]
+    pub fn with_token(caller: &Caller) -> Self {
+        Self { token: caller.token().map(|token| token.expose().to_owned()), ..Self::of(caller) }
+    }
+
+    /// The caller.
+    #[must_use]
+    pub fn caller(self) -> Arc<Caller> {
+        let Self { subject, issuer, scopes, groups, key, claims, token } = self;
+        let Some(issuer) = issuer else { return Caller::local() };
+        let principal = Principal { subject, issuer: Some(issuer), scopes, groups, key, claims };
+        match token {
+            Some(token) => Caller::new(principal, Secret::new(token)),
+            None => Caller::signed_in(principal),
+        }
+    }
+}
 
 /// One who has proved who they are, or calls from this machine.
 pub struct Caller {

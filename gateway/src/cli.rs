@@ -23,6 +23,7 @@ mod log_options;
 mod logs;
 mod policy;
 mod reload;
+mod replica;
 mod running;
 mod schema;
 mod server_table;

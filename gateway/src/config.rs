@@ -60,7 +60,7 @@ pub use access::{
     AccessConfig, ApprovalConfig, Approver, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections,
     ToolOverride, ToolsetConfig, Who,
 };
-pub use admin::AdminConfig;
+pub use admin::{AdminConfig, ReplicaConfig};
 pub use audit::{AuditArguments, AuditConfig, AuditSync, OtlpConfig, RecordConfig};
 pub use auth::{
     Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, ClientSignIn, IdentityProvider, InboundAuth,
@@ -121,6 +121,8 @@ pub struct Config {
     pub store: LoginStore,
     /// Where programs ask how Weir stands; none if only the Unix socket is there.
     pub admin: Option<AdminConfig>,
+    /// Where other gateways at the same store reach this one; none if they do not.
+    pub replica: Option<ReplicaConfig>,
     /// Where and how calls are recorded for an audit; none if they are not.
     pub audit: Option<AuditConfig>,
     /// Where spans and metrics are sent; none if they are not.

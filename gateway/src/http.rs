@@ -18,8 +18,9 @@ mod drain;
 mod multiplexed;
 mod connection_pool;
 mod target;
+mod tunnel;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use ::http::header::{CONNECTION, CONTENT_LENGTH, HOST, LOCATION, TRANSFER_ENCODING};
 use bytes::{Buf, Bytes};
@@ -27,6 +28,7 @@ use pingora_core::protocols::{
     Stream,
     http::{client::HttpSession, v1},
 };
+use pingora_rustls::ClientConfig;
 use tokio::{io::AsyncWriteExt, time::timeout};
 use url::Url;
 use weir_oauth::ForwardProxies;
@@ -39,6 +41,7 @@ pub use ::http::{
 pub use error::Error;
 pub use response::Response;
 pub use target::{HttpProxy, HttpTarget};
+pub use tunnel::Tunnel;
 
 use connection_pool::Connection;
 use dial::Dialer;
@@ -107,6 +110,11 @@ impl HttpClient {
         Self { dialer: Dialer::default(), proxies: ForwardProxies::from_env(), most: usize::MAX }
     }
 
+    /// A client whose connections this secures, and which uses no forward proxy.
+    pub fn secured_by(config: Arc<ClientConfig>) -> Self {
+        Self { dialer: Dialer::secured_by(config), proxies: ForwardProxies::default(), most: usize::MAX }
+    }
+
     /// The same with so many connections in use at once for each target.
     pub fn limited(self, most: usize) -> Self {
         Self { most, ..self }
@@ -141,6 +149,15 @@ impl HttpClient {
             path = Some(next);
         }
         if redirect(&response, &request.method).is_some() { Err(Error::TooManyRedirects) } else { Ok(response) }
+    }
+
+    /// Sends a request for another path of the target's origin. Follows no redirect.
+    ///
+    /// # Errors
+    ///
+    /// When there is no answer.
+    pub async fn send_at(&self, target: &HttpTarget, path: &str, request: Request<'_>) -> Result<Response, Error> {
+        self.send_to(target, Some(path), &request).await
     }
 
     async fn send_to(&self, target: &HttpTarget, path: Option<&str>, request: &Request<'_>) -> Result<Response, Error> {

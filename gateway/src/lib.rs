@@ -49,6 +49,7 @@ pub mod otlp;
 pub mod audit_export;
 pub mod telemetry_export;
 pub mod credential;
+pub mod replica;
 pub mod upstream;
 pub mod snapshot;
 pub mod sealed_state;

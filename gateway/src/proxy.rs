@@ -35,13 +35,13 @@ use arc_swap::ArcSwap;
 use weir_mcp::{Era, Field, Kind, Message, method};
 
 use crate::{
-    access::{Item, Toolset},
+    access::{ALL, Item, Toolset},
     admission::{Admission, AdmittedCall, NotAdmitted},
     caller::Caller,
     catalog::{Catalog, Viewer},
     config::UpstreamName,
     http::{HeaderName, HeaderValue},
-    session::{Endpoint, Session, SessionOwner, Sessions},
+    session::{Endpoint, Session, SessionOwner, SessionRegistry, Sessions},
     snapshot::Snapshot,
     telemetry::CallOutcome,
     upstream::Upstream,
@@ -68,6 +68,8 @@ pub struct Proxy {
     prompt: Option<sign_in::SignInPrompt>,
     /// Whose the tasks are; none where there is only one caller.
     tasks: Option<task_owner::TaskMarks>,
+    /// Where the sessions of all gateways stand; none if this one is alone.
+    registry: Option<Arc<SessionRegistry>>,
     /// Approved calls that go on when their clients come back.
     continued: Arc<approval::ContinuedCalls>,
 }
@@ -138,6 +140,7 @@ impl Proxy {
             list_cache: Arc::default(),
             prompt: None,
             tasks: None,
+            registry: None,
             continued: Arc::default(),
         }
     }
@@ -161,6 +164,27 @@ impl Proxy {
     /// The sessions.
     pub fn sessions(&self) -> &Arc<Sessions> {
         &self.sessions
+    }
+
+    /// The same where sessions go on at other gateways.
+    #[must_use]
+    pub fn sharing(self, registry: Option<Arc<SessionRegistry>>) -> Self {
+        Self { registry, ..self }
+    }
+
+    /// Where the sessions of all gateways stand; none if this one is alone.
+    #[must_use]
+    pub const fn registry(&self) -> Option<&Arc<SessionRegistry>> {
+        self.registry.as_ref()
+    }
+
+    /// The endpoint of this name, as a caller finds it.
+    #[must_use]
+    pub fn endpoint_of(&self, name: &str, caller: Option<&Arc<Caller>>) -> Option<Endpoint> {
+        match name {
+            ALL => Some(Endpoint::Merged(Arc::clone(Toolset::all()))),
+            name => self.endpoint(name, caller),
+        }
     }
 
     /// What a caller finds at `/mcp/<name>`; none if nothing is there, or nothing that they may use.

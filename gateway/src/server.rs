@@ -2,7 +2,7 @@
 //!
 //! The [`process`] is a pingora server, and [`listen`] its listeners. [`origin_check`] turns away what a browser was tricked
 //! into sending, [`cors`] lets in the pages that may, [`authn`] those who prove who they are. [`authorization`] issues tokens. [`post`] sorts messages by era
-//! and session; [`sse`] serves clients of HTTP+SSE. [`admin`] answers operators. [`deliver`] writes answers, and [`events`] those that are streams. Every refusal is made in [`refusal`].
+//! and session; [`session_owner`] passes on what another gateway has. [`sse`] serves clients of HTTP+SSE. [`admin`] answers operators. [`deliver`] writes answers, and [`events`] those that are streams. Every refusal is made in [`refusal`].
 
 pub mod admin;
 pub mod admin_port;
@@ -12,6 +12,7 @@ pub mod client_metadata;
 pub mod connect;
 mod cors;
 mod deliver;
+mod session_owner;
 mod events;
 mod health;
 pub mod listen;
@@ -39,11 +40,14 @@ use crate::{
     telemetry::{AuthRecord, Refusals},
 };
 
+pub use session_owner::ReplicaPort;
+
 use authn::Authenticator;
 use authorization::AuthorizationServer;
 use connect::Connect;
 use listen::{Handler, HttpExchange};
 use origin_check::OriginCheck;
+use session_owner::Whereabouts;
 
 /// What answers requests.
 pub struct App {
@@ -143,10 +147,29 @@ impl App {
             return None;
         }
         // Before anything is said of what there is.
-        let beside = self.streams.beside(exchange.path(), exchange.query());
+        let mut beside = self.streams.beside(exchange.path(), exchange.query());
+        // Boxed, as what follows it: few requests are for what another gateway has.
+        let wanted = self.proxy.registry().and_then(|registry| Some((registry, self.wanted(exchange)?)));
+        if let Some((registry, wanted)) = &wanted
+            && beside.is_none()
+        {
+            beside = Box::pin(registry.stream_path(wanted.stream())).await;
+        }
         if !self.authn.admit(exchange, beside.as_deref()).await {
             return None;
         }
+        if let Some((_, wanted)) = wanted {
+            match Box::pin(self.at_owner(wanted, exchange)).await {
+                Whereabouts::Here => {}
+                Whereabouts::Answered => return None,
+                Whereabouts::Refused(answer) => return Some(*answer),
+            }
+        }
+        self.answer_admitted(exchange).await
+    }
+
+    /// The same once it is known who sent it.
+    async fn answer_admitted(self: &Arc<Self>, exchange: &mut HttpExchange) -> Option<Answer> {
         let Some(place) = self.place(exchange) else {
             return Some(refusal::no_such_path(exchange.path(), || self.proxy.endpoints(exchange.caller())));
         };

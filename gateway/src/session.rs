@@ -8,10 +8,11 @@ mod questions;
 mod channels;
 mod queue;
 mod forwarders;
-mod handover;
 mod replay;
+mod registry;
 mod running;
 mod stateless;
+mod stored;
 mod table;
 
 use std::{
@@ -40,12 +41,16 @@ pub use channels::UpstreamChannels;
 pub use forwarders::{ForwarderOpening, Forwarders};
 pub use questions::ClientQuestion;
 pub use queue::{MessageQueue, QueueConsumer};
-pub use replay::{Left, Replay, ReplayMemory, ReplayStreams, ReplayWriter, ReplayedEvent, ResumePoint};
+pub use registry::{Claim, SessionRegistry};
+pub use replay::{
+    Left, MirrorQueue, MirroredEvent, Replay, ReplayMemory, ReplayStreams, ReplayWriter, ReplayedEvent, ResumePoint,
+};
 pub use running::{RunningGuard, RunningRequest};
 pub use stateless::{StatelessState, WORK, WatchGrant, WatchRequest, WatchedUpstream};
 pub use table::Sessions;
 
 use questions::ClientQuestions;
+use registry::Registration;
 use running::RunningRequests;
 
 /// How many watched resources of one client are remembered.
@@ -158,6 +163,8 @@ pub struct Session {
     awaited_approvals: Mutex<Vec<(String, String)>>,
     running: RunningRequests,
     questions: Mutex<ClientQuestions>,
+    /// How it stands in the store; none if no other gateway can find it.
+    registration: Mutex<Option<Registration>>,
     seen: Mutex<Instant>,
     ended: watch::Sender<bool>,
 }
@@ -196,12 +203,12 @@ impl Session {
         version: HeaderValue,
         memory: &Arc<ReplayMemory>,
     ) -> Result<Self, getrandom::Error> {
-        Self::named(new_id()?, owner, endpoint, initialize, version, memory)
+        Self::named((new_id()?, None), owner, endpoint, initialize, version, memory)
     }
 
-    /// The same with an id that the client knows.
+    /// The same with an id that the client knows, and the number of its own stream if it knows events of that.
     fn named(
-        id: HeaderValue,
+        (id, stream): (HeaderValue, Option<u32>),
         owner: SessionOwner,
         endpoint: Endpoint,
         initialize: &Message,
@@ -226,7 +233,7 @@ impl Session {
             channels: UpstreamChannels::default(),
             replies: Arc::default(),
             queue: Arc::default(),
-            streams: Arc::new(ReplayStreams::new(memory, &owner.principal)?),
+            streams: Arc::new(ReplayStreams::new(memory, &owner.principal, stream)?),
             principal: owner.principal,
             _permit: owner.permit,
             forwarders: Forwarders::default(),
@@ -240,6 +247,7 @@ impl Session {
             awaited_approvals: Mutex::default(),
             running: RunningRequests::default(),
             questions: Mutex::default(),
+            registration: Mutex::default(),
             seen: Mutex::new(Instant::now()),
             ended: watch::Sender::default(),
         })
@@ -304,6 +312,7 @@ impl Session {
         if request.bytes().len() <= MAX_REMEMBERED {
             // A copy, so that the session does not hold on to the buffer that the request was read into.
             *self.log_level.lock() = Message::parse(Bytes::copy_from_slice(request.bytes())).ok();
+            self.note_change();
         }
     }
 
@@ -329,6 +338,13 @@ impl Session {
         self.ended.subscribe()
     }
 
+    /// Has the store hear what has changed, if it knows of the session.
+    fn note_change(&self) {
+        if let Some(registration) = &mut *self.registration.lock() {
+            registration.is_due = true;
+        }
+    }
+
     /// Notes that the client is there.
     pub fn touch(&self) {
         *self.seen.lock() = Instant::now();
@@ -344,6 +360,8 @@ impl Session {
         {
             watched.insert((upstream.clone(), uri));
         }
+        drop(watched);
+        self.note_change();
     }
 
     /// The resources of an upstream that the client watches.

@@ -44,6 +44,7 @@ mod forward_proxy;
 mod recipes;
 mod reload;
 mod reload_sessions;
+mod replicas;
 mod reregistration;
 mod healing;
 mod deployment;

@@ -49,6 +49,11 @@ impl SseClient {
         client
     }
 
+    /// From now on posts to another gateway.
+    pub fn post_through(&mut self, address: SocketAddr) {
+        self.address = address;
+    }
+
     /// Posts any body.
     pub async fn post(&self, body: impl Into<bytes::Bytes>) -> Response {
         Request::post(&self.post_to, body).send(self.address).await

@@ -2,13 +2,7 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use crate::{
-    access::{ALL, Toolset},
-    caller::Caller,
-    credential::CredentialManager,
-    proxy::Proxy,
-    session::Endpoint,
-};
+use crate::{caller::Caller, credential::CredentialManager, proxy::Proxy};
 
 /// What the store calls them.
 const SESSIONS: &str = "sessions";
@@ -29,6 +23,10 @@ pub(super) fn leave_sessions(
 }
 
 async fn leave(proxy: &Proxy, manager: &CredentialManager) {
+    // The process that takes over finds them in the store.
+    if proxy.registry().is_some() {
+        return;
+    }
     let (values, left_out) = proxy.sessions().written();
     if left_out > 0 {
         tracing::warn!(sessions = left_out, "sessions are too large to go over to the next process");
@@ -49,10 +47,7 @@ pub(super) async fn take_sessions(proxy: &Proxy, manager: &CredentialManager) {
     match manager.take_left(SESSIONS).await {
         Ok(values) if values.is_empty() => {}
         Ok(values) => {
-            let endpoint = |name: &str, caller: Option<&Arc<Caller>>| match name {
-                ALL => Some(Endpoint::Merged(Arc::clone(Toolset::all()))),
-                name => proxy.endpoint(name, caller),
-            };
+            let endpoint = |name: &str, caller: Option<&Arc<Caller>>| proxy.endpoint_of(name, caller);
             let sessions = proxy.sessions().add_written(&values, endpoint);
             tracing::info!(sessions, "sessions of the process before go on");
         }

@@ -325,11 +325,12 @@ impl Reloader {
         keep("client_metadata_url", new.client_metadata_url == now.client_metadata_url);
         keep("store", new.store == now.store);
         keep("admin", new.admin == now.admin);
+        keep("replica", new.replica == now.replica);
         let (limits, fixed_limits) = now.limits.reloaded(&new.limits);
         fixed.extend(fixed_limits);
-        let Config { public_url, client_metadata_url, store, admin, cache_dir, .. } = now.clone();
+        let Config { public_url, client_metadata_url, store, admin, replica, cache_dir, .. } = now.clone();
         (new.public_url, new.client_metadata_url, new.store) = (public_url, client_metadata_url, store);
-        (new.limits, new.admin, new.cache_dir) = (limits, admin, cache_dir);
+        (new.limits, new.admin, new.replica, new.cache_dir) = (limits, admin, replica, cache_dir);
         (new, fixed)
     }
 }

@@ -36,7 +36,7 @@ use crate::{
         process::{self, ListenFds},
         upgrade::{self, Fds},
     },
-    session::Sessions,
+    session::{SessionRegistry, Sessions},
     sign_in_links::SignInLinks,
     snapshot::Snapshot,
     task::{self, always},
@@ -51,6 +51,7 @@ use super::{
     handover::{leave_sessions, take_sessions},
     log_options::LogOptions,
     reload::{self, Reloader, ServerSettings},
+    replica::{self, ReplicaListener},
     running, summary,
 };
 
@@ -160,7 +161,10 @@ async fn serve(
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let certificate = tokio::spawn(task::or_never(listener.tls().cloned().map(TlsFiles::follow)));
     let keys = callers.api_keys().cloned();
-    let (app, proxy) = app(config, snapshot, (callers, authorization), manager, &root);
+    let gateways =
+        config.replica.as_ref().map(|replica| ReplicaListener::bind(replica, manager)).transpose()?.flatten();
+    let registry = gateways.as_ref().map(|gateways| Arc::clone(gateways.registry()));
+    let (app, proxy) = app(config, snapshot, (callers, authorization), (manager, registry), &root);
     read_store(&proxy, keys.as_deref(), manager).await;
     let catalog = Arc::clone(proxy.catalog());
     let (shutdown, ended) = watch::channel(false);
@@ -183,6 +187,10 @@ async fn serve(
     let measured = Arc::clone(&admin);
     let telemetry = TelemetryExport::start(settings.telemetry, Arc::new(move || measured.otlp_metrics()));
     let (port, admin) = listen_for_operators(config, &admin);
+    let (stop_replica, stopped) = watch::channel(false);
+    let replica = tokio::spawn(task::or_never(
+        gateways.map(|gateways| gateways.serve(Arc::clone(&app), settings.listen.limits(), stopped)),
+    ));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), settings.listen, sockets, ended));
     notify::ready();
 
@@ -201,6 +209,8 @@ async fn serve(
     if let Some(shutdown) = port {
         shutdown.send_replace(true);
     }
+    // Other gateways take sessions over from now on.
+    stop_replica.send_replace(true);
     reloading.abort();
     certificate.abort();
     summary.abort();
@@ -219,6 +229,10 @@ async fn serve(
         again = signalled() => again?,
     }
     write_store(&proxy, manager).await;
+    replica.abort();
+    if let Some(registry) = proxy.registry() {
+        registry.replicas().withdraw().await;
+    }
     manager.close().await;
     telemetry.close().await;
     tracing::info!("stopped");
@@ -325,7 +339,7 @@ fn app(
     config: &Config,
     snapshot: Arc<Snapshot>,
     (callers, authorization): (Authenticator, Option<AuthorizationServer>),
-    manager: &Arc<CredentialManager>,
+    (manager, registry): (&Arc<CredentialManager>, Option<Arc<SessionRegistry>>),
     root: &str,
 ) -> (Arc<App>, Arc<Proxy>) {
     let limits = snapshot.limits();
@@ -340,7 +354,7 @@ fn app(
     hosts.extend(Url::parse(root).ok().and_then(|url| Some(url.host_str()?.to_owned())));
     let guard = OriginCheck::new(&hosts, &config.allowed_origins);
     let proxy = Proxy::new(Catalog::new(snapshot), sessions).signing_in(Arc::clone(manager), links);
-    let proxy = Arc::new(proxy);
+    let proxy = Arc::new(proxy.sharing(registry));
     (Arc::new(App::new(Arc::clone(&proxy), guard, callers, connect, authorization)), proxy)
 }
 
@@ -372,6 +386,7 @@ async fn look_after(manager: Arc<CredentialManager>, proxy: Arc<Proxy>, keys: Op
         always("announcing sign-ins", sign_ins),
         always("announcing approvals", approvals),
         always("ending what nobody uses", || reap(Arc::clone(&proxy))),
+        replica::look_after(Arc::clone(&proxy)),
     );
 }
 
@@ -394,7 +409,7 @@ async fn close(catalog: &Catalog, proxy: &Arc<Proxy>) {
     let mut ending = JoinSet::new();
     for session in proxy.sessions().all() {
         let proxy = Arc::clone(proxy);
-        ending.spawn(async move { proxy.end(&session).await });
+        ending.spawn(async move { proxy.leave(&session).await });
     }
     ending.join_all().await;
     proxy.stop().await;

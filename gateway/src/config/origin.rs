@@ -1,6 +1,6 @@
 //! Who may be addressed and who may ask: host names and browser origins, as they are compared with request headers.
 
-use std::str::FromStr;
+use std::{net::Ipv6Addr, str::FromStr};
 
 use url::{Host, Url};
 
@@ -10,6 +10,13 @@ use super::string::strings;
 /// A host name, lower case, without port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostName(pub(super) String);
+
+/// A host by which other gateways reach this one, and a port if it is another than the one that Weir listens on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReplicaAddress {
+    pub(super) host: String,
+    pub(super) port: Option<u16>,
+}
 
 /// An origin as browsers write it in the `Origin` header (RFC 6454 §6.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +34,7 @@ strings! {
     HostName: "a host name, as a string", { "type": "string", "minLength": 1 };
     WebOrigin: "an origin such as \"https://app.example.com\"", { "type": "string", "pattern": "://" };
     WebUrl: "a URL such as \"https://login.example.com\"", { "type": "string", "pattern": "^https?://" };
+    ReplicaAddress: "an address such as \"10.0.0.5\" or \"weir-0.weir:9465\"", { "type": "string", "minLength": 1 };
     ServiceOrigin: "an origin such as \"https://tokens.example.com\"", { "type": "string", "pattern": "^https?://" };
 }
 
@@ -48,6 +56,25 @@ impl FromStr for HostName {
             }
             Err(_) if text.contains(':') => Err(refused("without port: \"weir.example.com\"")),
             Err(_) => Err(refused("such as \"weir.example.com\"")),
+        }
+    }
+}
+
+impl FromStr for ReplicaAddress {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let refused = || Unreadable::new("this is not an address", "such as \"10.0.0.5\" or \"weir-0.weir:9465\"");
+        let host = |text: &str| Host::parse(text).map(|host| host.to_string()).map_err(|_| refused());
+        if let Ok(address) = text.parse::<Ipv6Addr>() {
+            return Ok(Self { host: format!("[{address}]"), port: None });
+        }
+        match text.rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') => {
+                let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(refused)?;
+                Ok(Self { host: host(name)?, port: Some(port) })
+            }
+            _ => Ok(Self { host: host(text)?, port: None }),
         }
     }
 }

@@ -48,6 +48,7 @@ pub(super) fn resolve(
     let mut context = Context { file, base, environment, report, live: true, callers, variables: BTreeSet::new() };
     let upstreams = upstreams(root, &mut context);
     let inbound = auth::issuers(root, &mut context);
+    let store = auth::store(root, &mut context);
     let mut config = Config {
         file: file.to_owned(),
         listen: listen(root, &mut context),
@@ -60,8 +61,9 @@ pub(super) fn resolve(
         inbound,
         public_url: root.public_url.set().map(|at| at.value.0.trim_end_matches('/').to_owned()),
         client_metadata_url: client_metadata_url(root, &mut context),
-        store: auth::store(root, &mut context),
         admin: admin::admin(root, &mut context),
+        replica: admin::replica(root, store.shared.is_some(), &mut context),
+        store,
         audit: audit::audit(root, &mut context),
         telemetry: telemetry::telemetry(root, &mut context),
         record: audit::record(root, &upstreams, &mut context),

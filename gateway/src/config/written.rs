@@ -7,7 +7,7 @@ mod telemetry;
 
 use std::str::FromStr;
 
-use super::origin::{HostName, WebOrigin, WebUrl};
+use super::origin::{HostName, ReplicaAddress, WebOrigin, WebUrl};
 use super::quantity::{Memory, Period, Size};
 use super::read::{Unreadable, table};
 use super::string::{
@@ -58,6 +58,8 @@ table! {
         tls: Tls,
         /// Where programs such as Prometheus ask how Weir stands, beside the Unix socket of operators.
         admin: WrittenAdmin,
+        /// Where other gateways at the same store reach this one, so that a legacy session goes on at any of them.
+        replica: WrittenReplica,
         /// Record calls, refusals and sign-ins in a file that shows whether somebody has changed it.
         audit: WrittenAudit,
         /// Send traces and metrics to a collector of OpenTelemetry.
@@ -104,6 +106,17 @@ table! {
         listen: Address,
         /// Requests need it: `Authorization: Bearer <token>`. It may be left out on loopback.
         token: WrittenSecret,
+    }
+
+    /// Where other gateways at the same store reach this one, so that a legacy session goes on at any of them.
+    #[schemars(extend("required" = ["listen"]))]
+    #[schemars(rename = "Replica")]
+    struct WrittenReplica("a table such as { listen = \"10.0.0.5:9465\" }") {
+        /// The address for the other gateways. Only those get in that can read the store. Needed.
+        listen: Address,
+        /// What the others reach it by, with or without a port: `"${env:POD_IP}"`. Needed if `listen` is not one address.
+        /// Default: `listen`.
+        address: ReplicaAddress,
     }
 
     /// Record calls, refusals and sign-ins in a file that shows whether somebody has changed it.

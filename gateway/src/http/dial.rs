@@ -1,14 +1,12 @@
 //! New connections: all addresses of a host in a race, plain or with TLS on the winner, within one time limit.
 //!
 //! TLS is pingora's connector, which is handed the connection. It is made when first needed: it reads the system's root
-//! certificates, which a gateway with plain upstreams need not have.
+//! certificates, which a gateway with plain upstreams need not have. Other gateways have no certificates: there TLS is
+//! rustls with a configuration of its own.
 
 use std::{
-    io,
     net::SocketAddr,
-    pin::Pin,
     sync::{Arc, atomic::Ordering},
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -18,18 +16,13 @@ use pingora_core::{
     connectors::{ConnectorOptions, L4Connect, TransportConnector},
     protocols::{
         ALPN, Stream,
-        l4::{
-            self,
-            socket::SocketAddr as PeerAddr,
-            virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream},
-        },
+        l4::{self, socket::SocketAddr as PeerAddr},
         raw_connect::{self, ConnectProxyError},
     },
     upstreams::peer::HttpPeer,
 };
-use pingora_rustls::{RootCertStore, load_platform_certs_incl_env_into_store};
+use pingora_rustls::{ClientConfig, RootCertStore, ServerName, TlsConnector, load_platform_certs_incl_env_into_store};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
     sync::OnceCell,
     task::JoinSet,
@@ -40,7 +33,7 @@ use weir_flow::Origin;
 
 use crate::telemetry::step;
 
-use super::{Error, HttpTarget, connection_pool::Connection, multiplexed, target::HttpProxy};
+use super::{Error, HttpTarget, connection_pool::Connection, multiplexed, target::HttpProxy, tunnel::Tunnel};
 
 /// How long an attempt is alone before the next address is tried beside it (RFC 8305 §5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -49,17 +42,20 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 #[derive(Clone, Default)]
 pub(super) struct Dialer {
     secure: Arc<OnceCell<TransportConnector>>,
+    /// What secures connections instead.
+    own: Option<TlsConnector>,
 }
 
 /// A connection that is there already, for a connector that would make one.
 #[derive(Debug)]
 struct Connected(Mutex<Option<l4::stream::Stream>>);
 
-/// A connection through a proxy, for a connector that takes a socket.
-#[derive(Debug)]
-struct Tunnel(Stream);
-
 impl Dialer {
+    /// One whose connections this secures.
+    pub(super) fn secured_by(config: Arc<ClientConfig>) -> Self {
+        Self { secure: Arc::default(), own: Some(config.into()) }
+    }
+
     /// A connection to the first address that takes one, through the target's proxy if there is one.
     pub(super) async fn connect(&self, target: &HttpTarget) -> Result<Connection, Error> {
         let connected = timeout(target.timeouts.connect, self.version(target)).await;
@@ -114,14 +110,20 @@ impl Dialer {
         };
         match target.proxy() {
             Some(proxy) if target.origin.is_https() => {
-                let tunnel = VirtualSocketStream::new(Box::new(tunnel(stream, &target.origin, proxy).await?));
-                self.secure(&target.origin.host, tunnel.into(), alpn).await
+                let tunnel = tunnel(stream, &target.origin, proxy).await?;
+                self.secure(&target.origin.host, tunnel.into_socket(), alpn).await
             }
             _ => Ok(stream),
         }
     }
 
     async fn secure(&self, host: &str, stream: l4::stream::Stream, alpn: ALPN) -> Result<Stream, Error> {
+        if let Some(own) = &self.own {
+            let name = ServerName::try_from(host.to_owned()).map_err(|_| Error::Url("its host fits no name"))?;
+            let secured = own.connect(name, stream).await;
+            let secured = secured.map_err(|_| Error::Tls("the other end does not know the same key"))?;
+            return Ok(Box::new(Tunnel(secured).into_socket()));
+        }
         let connector = self.secure.get_or_try_init(connector).await?;
         let mut peer = peer(host);
         peer.options.alpn = alpn;
@@ -141,7 +143,7 @@ fn peer(host: &str) -> HttpPeer {
 }
 
 /// Has a proxy connect to an origin (RFC 9110 §9.3.6).
-async fn tunnel(stream: Stream, origin: &Origin, proxy: &HttpProxy) -> Result<Tunnel, Error> {
+async fn tunnel(stream: Stream, origin: &Origin, proxy: &HttpProxy) -> Result<Tunnel<Stream>, Error> {
     let authorization = proxy.authorization().map(|value| ("proxy-authorization", value.as_bytes().to_vec()));
     let headers = authorization.iter().map(|(name, value)| (name, value));
     let request = raw_connect::generate_connect_header(&origin.host, origin.port, headers);
@@ -164,33 +166,6 @@ impl L4Connect for Connected {
     async fn connect(&self, _: &PeerAddr) -> pingora_core::Result<l4::stream::Stream> {
         let stream = self.0.lock().take();
         stream.ok_or_else(|| pingora_core::Error::new(pingora_core::ErrorType::ConnectError))
-    }
-}
-
-impl AsyncRead for Tunnel {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, into)
-    }
-}
-
-impl AsyncWrite for Tunnel {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
-    }
-}
-
-impl VirtualSocket for Tunnel {
-    fn set_socket_option(&self, _: VirtualSockOpt) -> io::Result<()> {
-        // Set where the connection to the proxy was made.
-        Ok(())
     }
 }
 

@@ -5,6 +5,9 @@ use std::io;
 use h2::Reason;
 use pingora_core::{Error as PingoraError, ErrorType};
 
+/// What the system says where nobody listens.
+const REFUSED: &str = "refused";
+
 /// Why there is no answer. The texts hold nothing of what was sent or received.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -77,11 +80,16 @@ impl Error {
         }
     }
 
+    /// Whether nobody listens there: the system of the other end has said so.
+    pub fn is_refused(&self) -> bool {
+        *self == Self::Connect(REFUSED)
+    }
+
     /// A failure of the system to connect.
     pub(super) fn connecting(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::TimedOut => Self::ConnectTimeout,
-            io::ErrorKind::ConnectionRefused => Self::Connect("refused"),
+            io::ErrorKind::ConnectionRefused => Self::Connect(REFUSED),
             io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Self::Connect("no route"),
             _ => Self::Connect("failed"),
         }

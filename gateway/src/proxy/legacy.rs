@@ -225,6 +225,21 @@ impl Proxy {
 
     /// Ends a session and everything it holds: its tasks, its upstream sessions, its child processes.
     pub async fn end(&self, session: &Arc<Session>) {
+        if let Some(registry) = &self.registry {
+            registry.remove(session).await;
+        }
+        self.close_session(session).await;
+    }
+
+    /// Ends what this gateway holds of a session. Others can go on with it.
+    pub async fn leave(&self, session: &Arc<Session>) {
+        if let Some(registry) = &self.registry {
+            registry.leave(session, &self.sessions).await;
+        }
+        self.close_session(session).await;
+    }
+
+    async fn close_session(&self, session: &Arc<Session>) {
         session.end();
         session.forwarders.stop();
         close_channels(session).await;

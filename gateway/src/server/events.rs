@@ -23,7 +23,7 @@ use crate::{
     task,
 };
 
-use super::{cors, listen::HttpExchange};
+use super::{cors, listen::HttpExchange, refusal::GATEWAY_LOST};
 
 /// How long a stream may rest before a comment is sent, so that proxies and dead clients are noticed.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -145,7 +145,10 @@ impl Outlet<'_> {
             let ended = match start {
                 StreamStart::Held => self.hold(stream, &session).await,
                 StreamStart::Written => None,
-                StreamStart::Missed(missed) if missed.is_empty() => self.begin(Vec::new()).await,
+                StreamStart::Missed(missed) if missed.is_empty() => {
+                    let first = self.begin(Vec::new(), stream);
+                    self.write_first(first).await
+                }
                 StreamStart::Missed(missed) => {
                     let mut out = BytesMut::new();
                     missed.into_iter().for_each(|event| replayed(event, &mut out));
@@ -195,10 +198,11 @@ impl Outlet<'_> {
                 }
                 StreamItem::Replayed(_) | StreamItem::End => {
                     self.writer = Some(Box::new(ReplayWriter::answer(&session.streams, session.version())));
-                    if !messages.is_empty()
-                        && let Some(ended) = self.begin(messages).await
-                    {
-                        return Some(ended);
+                    if !messages.is_empty() {
+                        let first = self.begin(messages, stream);
+                        if let Some(ended) = self.write_first(first).await {
+                            return Some(ended);
+                        }
                     }
                     return self.pass_on(next, stream).await;
                 }
@@ -206,15 +210,20 @@ impl Outlet<'_> {
             item = if size < BATCH { stream.next_ready().await } else { None };
         }
         self.writer = Some(Box::new(ReplayWriter::answer(&session.streams, session.version())));
-        self.begin(messages).await
+        let first = self.begin(messages, stream);
+        self.write_first(first).await
     }
 
     /// Begins to keep the stream, which has these messages so far.
-    async fn begin(&mut self, messages: Vec<Bytes>) -> Option<StreamEnd> {
-        let writer = self.writer.as_mut()?;
-        let mut out = BytesMut::from(&writer.begin()[..]);
+    fn begin(&mut self, messages: Vec<Bytes>, stream: &AnswerStream) -> Bytes {
+        let Some(writer) = &mut self.writer else { return Bytes::new() };
+        let mut out = BytesMut::from(&writer.begin(|| stream.instead(GATEWAY_LOST))[..]);
         messages.into_iter().for_each(|data| writer.write(data, &mut out));
-        if out.is_empty() || self.exchange.write(out.freeze()).await || self.lose().await {
+        out.freeze()
+    }
+
+    async fn write_first(&mut self, first: Bytes) -> Option<StreamEnd> {
+        if first.is_empty() || self.exchange.write(first).await || self.lose().await {
             return None;
         }
         Some(StreamEnd::Gone)

@@ -61,6 +61,7 @@ use pingora_core::{
     server::{Fds, ListenFds, ShutdownWatch},
     services::{Service as _, listening::Service},
 };
+use pingora_rustls::{ServerConfig, TlsAcceptor};
 use tokio::{
     io::AsyncWriteExt,
     task::{AbortHandle, Id, JoinSet},
@@ -70,6 +71,7 @@ use weir_mcp::answer;
 
 use crate::{
     config::Tls,
+    http::Tunnel,
     quota::{Quota, Reached, Shares},
     telemetry::{AuthRecord, LogThrottle, Refusals},
 };
@@ -140,6 +142,14 @@ pub enum ListenError {
     },
 }
 
+impl ListenError {
+    /// Whether another process has the address.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Self::Bind { why, .. } if why.kind() == io::ErrorKind::AddrInUse)
+    }
+}
+
 /// Why an address cannot be had, and what to do about it.
 fn refused(address: SocketAddr, why: &io::Error) -> String {
     let port = address.port();
@@ -165,7 +175,40 @@ pub struct Listener {
     /// The path of a Unix socket, in place of addresses.
     unix: Option<String>,
     sockets: Fds,
-    tls: Option<Arc<TlsFiles>>,
+    tls: Option<ListenTls>,
+}
+
+/// What secures connections.
+enum ListenTls {
+    /// A certificate, by pingora.
+    Files(Arc<TlsFiles>),
+    /// What is no certificate: pingora's own stream wants to parse one.
+    Fixed(TlsAcceptor),
+}
+
+impl ListenTls {
+    /// Takes the handshake. What the client has shown comes with it, if that is a certificate.
+    async fn accept(&self, stream: Socket) -> Result<(Stream, Option<ClientCertificate>), String> {
+        match self {
+            Self::Files(files) => {
+                let stream = files.acceptor().tls_handshake(stream).await.map_err(|why| why.to_string())?;
+                let certificate = ClientCertificate::of(&stream);
+                Ok((Box::new(stream), certificate))
+            }
+            Self::Fixed(acceptor) => {
+                let stream = acceptor.accept(stream).await.map_err(|why| why.to_string())?;
+                Ok((Box::new(Tunnel(stream).into_socket()), None))
+            }
+        }
+    }
+
+    /// Whether clients are asked to show something.
+    fn asks_clients(&self) -> bool {
+        match self {
+            Self::Files(files) => files.asks_clients(),
+            Self::Fixed(_) => true,
+        }
+    }
 }
 
 impl Listener {
@@ -175,8 +218,14 @@ impl Listener {
     ///
     /// When the certificate cannot be used.
     pub fn new(tls: Option<&Tls>) -> Result<Self, ListenError> {
-        let tls = tls.map(TlsFiles::new).transpose()?.map(Arc::new);
+        let tls = tls.map(TlsFiles::new).transpose()?.map(|files| ListenTls::Files(Arc::new(files)));
         Ok(Self { addresses: Vec::new(), unix: None, sockets: Fds::new(), tls })
+    }
+
+    /// The same with a configuration of TLS that never changes.
+    #[must_use]
+    pub fn secured_by(self, config: Arc<ServerConfig>) -> Self {
+        Self { tls: Some(ListenTls::Fixed(config.into())), ..self }
     }
 
     /// A Unix socket that only its owner can open, in place of what is at `path`.
@@ -222,7 +271,10 @@ impl Listener {
 
     /// The certificate that it is served with.
     pub const fn tls(&self) -> Option<&Arc<TlsFiles>> {
-        self.tls.as_ref()
+        match &self.tls {
+            Some(ListenTls::Files(files)) => Some(files),
+            Some(ListenTls::Fixed(_)) | None => None,
+        }
     }
 
     /// The addresses that were bound, with the ports that the system chose.
@@ -275,6 +327,12 @@ impl ListenSettings {
         })
     }
 
+    /// The limits in force.
+    #[must_use]
+    pub fn limits(&self) -> ListenLimits {
+        **self.limits.load()
+    }
+
     /// Puts other limits in force. What is open beyond them stays until it ends.
     pub fn resize(&self, limits: ListenLimits) {
         self.connections.resize(limits.connections);
@@ -287,7 +345,7 @@ impl ListenSettings {
 struct HttpServer<H> {
     handler: Arc<H>,
     settings: Arc<ListenSettings>,
-    tls: Option<Arc<TlsFiles>>,
+    tls: Option<ListenTls>,
     /// Whether clients come over a Unix socket.
     unix: bool,
     /// Asked at every answer, where a look at the shutdown would take a lock.
@@ -364,7 +422,7 @@ impl<H: Handler> ServerApp for HttpServer<H> {
 }
 
 impl<H> HttpServer<H> {
-    fn new(handler: Arc<H>, settings: Arc<ListenSettings>, tls: Option<Arc<TlsFiles>>) -> Self {
+    fn new(handler: Arc<H>, settings: Arc<ListenSettings>, tls: Option<ListenTls>) -> Self {
         Self {
             handler,
             settings,
@@ -379,7 +437,7 @@ impl<H> HttpServer<H> {
 
     /// The limits in force.
     fn limits(&self) -> ListenLimits {
-        **self.settings.limits.load()
+        self.settings.limits()
     }
 
     /// Has the audit log know of a connection that comes to no request.
@@ -432,16 +490,15 @@ async fn connection<H: Handler>(
     let opened = async {
         let (stream, certificate): (Stream, _) = match &server.tls {
             Some(tls) => {
-                let shaken = tls.acceptor().tls_handshake(*stream).await;
+                let accepted = tls.accept(*stream).await;
                 // Where certificates say who may connect, one that does not may be somebody who tries.
-                let shaken = shaken.inspect_err(|why| {
+                let accepted = accepted.inspect_err(|why| {
                     if tls.asks_clients() {
-                        server.note_refusal(&peer, &why.to_string());
+                        server.note_refusal(&peer, why);
                     }
                 });
-                let stream = shaken.ok()?;
-                let certificate = ClientCertificate::of(&stream);
-                (Box::new(stream), certificate.map(Arc::new))
+                let (stream, certificate) = accepted.ok()?;
+                (stream, certificate.map(Arc::new))
             }
             None => (stream, None),
         };

@@ -81,7 +81,9 @@ impl App {
                         match SessionOwner::new(self.proxy.sessions(), context.caller.clone(), &context.principal) {
                             Ok(owner) => {
                                 let mut record = begun(&context, exchange);
-                                self.proxy.begin(owner, endpoint.clone(), message, &mut record).await.recorded(record)
+                                let begun = self.proxy.begin(owner, endpoint.clone(), message, &mut record).await;
+                                let shared = self.shared(begun, message.id(), &mut record).await;
+                                shared.recorded(record)
                             }
                             Err(full) => {
                                 recorded(Answer::full(message.id(), &full), &context, exchange, full.to_string())
@@ -120,6 +122,18 @@ impl App {
                 batch(&answers)
             }
         }
+    }
+
+    /// The answer to `initialize`, once other gateways can find the session that it has begun.
+    async fn shared(&self, answer: Answer, id: Option<&[u8]>, record: &mut CallLog) -> Answer {
+        let Some((registry, session)) = self.proxy.registry().zip(answer.session.as_ref()) else { return answer };
+        let Some(session) = self.proxy.sessions().get(session.as_bytes(), |_| true) else { return answer };
+        let Err(why) = registry.add(&session, self.proxy.sessions()).await else { return answer };
+        if let Some(session) = self.proxy.sessions().remove(session.id.as_bytes()) {
+            self.proxy.end(&session).await;
+        }
+        record.fail(CallOutcome::Failed, why.to_string());
+        refusal::session_not_shared(id)
     }
 
     /// As [`handle_message`](Self::handle_message), where the answer may become a stream that the client can resume.

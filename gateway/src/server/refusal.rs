@@ -2,7 +2,7 @@
 
 use weir_mcp::{Message, ParseError, answer, classify::Rejection};
 
-use crate::proxy::Answer;
+use crate::{credential::TokenStoreError, proxy::Answer};
 
 use super::{listen::BodyError, origin_check};
 
@@ -75,6 +75,32 @@ pub(super) fn session_missing() -> Answer {
 pub(super) fn session_unknown() -> Answer {
     plain(404, SESSION_NOT_FOUND, "Session not found; begin again with initialize")
 }
+
+/// 503: the store does not say which gateway has a session, or cannot be told.
+pub(super) fn store_away(why: &TokenStoreError) -> Answer {
+    tracing::debug!(error = %why, "a session cannot be looked up");
+    plain(503, answer::INTERNAL, "the store of sessions is away; try again in some seconds")
+}
+
+/// 503: the store cannot be told of a session.
+pub(super) fn session_not_shared(id: Option<&[u8]>) -> Answer {
+    let text = "the store of sessions is away, and no session can begin; try again in some seconds";
+    Answer::whole(503, answer::error(id, answer::INTERNAL, text, None))
+}
+
+/// 503: a session is at another gateway, which cannot be reached.
+pub(super) fn gateway_away(why: &str) -> Answer {
+    tracing::debug!(error = why, "the gateway that has a session cannot be reached");
+    plain(503, answer::INTERNAL, "the gateway that has this session cannot be reached; try again in some seconds")
+}
+
+/// 502: the gateway that ran a request is gone, and nobody knows how far it came.
+pub(super) fn gateway_lost(id: Option<&[u8]>) -> Answer {
+    Answer::whole(502, answer::error(id, answer::INTERNAL, GATEWAY_LOST, None))
+}
+
+/// What becomes of a call whose gateway dies.
+pub(super) const GATEWAY_LOST: &str = "the gateway that ran this call has ended, and the call may have run";
 
 /// 400: a POST of HTTP+SSE that names no stream.
 pub(super) fn stream_missing() -> Answer {

@@ -16,7 +16,7 @@ use crate::{
     session::{ReplayWriter, Session},
 };
 
-use super::{App, events, listen::HttpExchange, messages::Messages};
+use super::{App, events, listen::HttpExchange, messages::Messages, refusal::GATEWAY_LOST};
 
 /// How long a call runs before Weir looks whether its client is still there. Most answers are quicker than that is worth.
 const QUICK: Duration = Duration::from_millis(250);
@@ -74,7 +74,8 @@ async fn streamed(
         () = sleep(SLOW) => {}
     }
     events::start_own(exchange).await;
-    let mut is_here = exchange.write(writer.begin()).await;
+    let lost = || Some(error::error(Some(id), error::INTERNAL, GATEWAY_LOST, None));
+    let mut is_here = exchange.write(writer.begin(lost)).await;
     let mut left = None;
     let (mut over, mut draining) = (session.ended(), app.draining.subscribe());
     let answer = loop {

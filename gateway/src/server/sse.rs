@@ -85,6 +85,11 @@ impl SseStreams {
         Some((OpenStream { id, stream, streams: self }, posted))
     }
 
+    /// Whether a stream has this id.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.open.lock().contains_key(id)
+    }
+
     fn get(&self, id: &str) -> Option<Arc<SseStream>> {
         self.open.lock().get(id).cloned()
     }
@@ -168,6 +173,11 @@ impl App {
 /// Whether messages of HTTP+SSE are sent there: beside each address that gives out streams.
 pub(super) fn is_beside(path: &str) -> bool {
     matches!(path, "/messages" | "/mcp/messages" | "/sse/messages")
+}
+
+/// What other gateways find a stream by. No session has such an id.
+pub(super) fn registered(id: &str) -> Vec<u8> {
+    format!("sse {id}").into_bytes()
 }
 
 /// The stream that a POST's query names; the Python SDK's servers spell it with an underscore, and so may their clients.

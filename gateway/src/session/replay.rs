@@ -7,13 +7,15 @@
 //! all GETs; each other one belongs to a request.
 //!
 //! Messages are kept, not bytes of the wire. They are bounded for each session, for each principal and for all together;
-//! what is oldest goes first, and streams that are at their end before those that go on.
+//! what is oldest goes first, and streams that are at their end before those that go on. Where gateways share a store, it
+//! gets a copy ([`mirror`]), so that another one can go on when this one is gone.
 
 mod log;
+mod mirror;
 mod writer;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
@@ -21,14 +23,17 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
 
 use crate::quota::Shares;
 
 pub use log::{Replay, ReplayedEvent};
+pub use mirror::{MirrorQueue, MirroredEvent};
 pub use writer::{Left, ReplayWriter};
 
-use log::ReplayLog;
+use log::{FALLBACK, ReplayLog};
+use mirror::Mirror;
 
 /// How long a stream that is at its end is kept.
 const KEPT: Duration = Duration::from_secs(5 * 60);
@@ -45,6 +50,9 @@ const OWN_STREAM: usize = 256 * 1024;
 /// One session may have this part of the whole.
 const SHARE: usize = 16;
 
+/// How many streams of a session are taken to have begun since a copy was made.
+const UNTOLD: u32 = 4096;
+
 /// What the streams of all sessions hold together.
 pub struct ReplayMemory {
     limit: AtomicUsize,
@@ -54,6 +62,7 @@ pub struct ReplayMemory {
     stores: Mutex<Vec<Weak<ReplayStreams>>>,
     /// What the sessions of each principal hold.
     principals: Mutex<HashMap<Arc<str>, Weak<AtomicUsize>>>,
+    mirror: Mirror,
 }
 
 /// The streams of one session.
@@ -66,9 +75,14 @@ pub struct ReplayStreams {
     left: AtomicUsize,
     own: Arc<ReplayLog>,
     answers: Mutex<ReplayAnswer>,
+    /// What the store calls the session, as long as it has a copy.
+    mirrored: MirroredAs,
     /// Whether the memory knows of it.
     known: AtomicBool,
 }
+
+/// What the store calls a session whose streams it has a copy of.
+type MirroredAs = Arc<RwLock<Option<Arc<str>>>>;
 
 /// What counts what is kept of one session, beside what counts for all.
 #[derive(Clone)]
@@ -81,6 +95,15 @@ struct ReplayUse {
 struct ReplayAnswer {
     /// Oldest first.
     logs: VecDeque<Arc<ReplayLog>>,
+}
+
+/// What another process has written of a stream.
+#[derive(Default)]
+struct StreamCopy {
+    /// Numbers and messages, oldest first.
+    events: Vec<(u64, Bytes)>,
+    /// What is said in place of an answer that is missing.
+    fallback: Option<Bytes>,
 }
 
 /// Where an event id leads.
@@ -96,13 +119,18 @@ impl ReplayMemory {
     pub fn new(limits: Shares) -> Arc<Self> {
         let (limit, share) = (limits.total.into(), limits.principal.into());
         let (stores, principals) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { limit, share, used: AtomicUsize::new(0), stores, principals })
+        Arc::new(Self { limit, share, used: AtomicUsize::new(0), stores, principals, mirror: Mirror::default() })
     }
 
     /// Room for another number of bytes. What is kept beyond it goes with the next event.
     pub fn resize(&self, limits: Shares) {
         self.limit.store(limits.total, Ordering::Relaxed);
         self.share.store(limits.principal, Ordering::Relaxed);
+    }
+
+    /// From now on gives what is kept of sessions that are [mirrored](ReplayStreams::mirror_as); none if it does already.
+    pub fn mirror(&self) -> Option<MirrorQueue> {
+        self.mirror.open()
     }
 
     /// The count of a principal, which all of its sessions share.
@@ -149,16 +177,18 @@ impl ReplayMemory {
 }
 
 impl ReplayStreams {
-    /// No streams yet.
+    /// No streams yet. `first` is the number of the session's own stream, where that is known.
     ///
     /// # Errors
     ///
     /// When the system has no randomness to give.
-    pub fn new(memory: &Arc<ReplayMemory>, principal: &Arc<str>) -> Result<Self, getrandom::Error> {
-        let first = getrandom::u32()?;
+    pub fn new(memory: &Arc<ReplayMemory>, principal: &Arc<str>, first: Option<u32>) -> Result<Self, getrandom::Error> {
+        let first = first.map_or_else(getrandom::u32, Ok)?;
         let used = ReplayUse { session: Arc::default(), principal: memory.used_by(principal) };
+        let mirrored = MirroredAs::default();
         Ok(Self {
-            own: Arc::new(ReplayLog::new(first, memory, &used)),
+            own: Arc::new(ReplayLog::new(first, memory, &used, &mirrored)),
+            mirrored,
             memory: Arc::clone(memory),
             used,
             first,
@@ -176,12 +206,46 @@ impl ReplayStreams {
             return Some(ResumePoint::Own(place));
         }
         let log = self.answers.lock().logs.iter().find(|log| log.stream == stream).cloned()?;
+        let place = log.reachable(place);
         Some(ResumePoint::Answer(Box::new(Replay::new(log, place))))
     }
 
     /// What the session's own stream said after this place.
     pub fn said_after(&self, place: u64) -> Vec<ReplayedEvent> {
         Replay::new(Arc::clone(&self.own), place).all_there_is()
+    }
+
+    /// The number of the session's own stream.
+    pub(super) const fn own_number(&self) -> u32 {
+        self.first
+    }
+
+    /// Has the store keep a copy from now on, under this name, or not any more.
+    pub(super) fn mirror_as(&self, session: Option<Arc<str>>) {
+        *self.mirrored.write() = session;
+    }
+
+    /// Takes what another process has written of these streams, in their order.
+    pub(super) fn restore(self: &Arc<Self>, events: Vec<MirroredEvent>) {
+        let mut streams: BTreeMap<u32, StreamCopy> = BTreeMap::new();
+        for MirroredEvent { stream, number, data, .. } in events {
+            let copy = streams.entry(stream.wrapping_sub(self.first)).or_default();
+            match data {
+                Some(data) if number == FALLBACK => copy.fallback = Some(data),
+                Some(data) => copy.events.push((number, data)),
+                None => {}
+            }
+        }
+        // The other process may have begun more than it could tell.
+        let last = streams.last_key_value().map_or(0, |(number, _)| *number);
+        self.next.store(last.wrapping_add(UNTOLD), Ordering::Relaxed);
+        for (number, copy) in streams {
+            match number {
+                0 => self.own.restore(&copy, false),
+                number => self.add(self.first.wrapping_add(number)).restore(&copy, true),
+            }
+        }
+        self.bound();
     }
 
     /// Whether anything may be kept at all.
@@ -195,7 +259,7 @@ impl ReplayStreams {
 
     /// Adds the stream of an answer.
     fn add(self: &Arc<Self>, stream: u32) -> Arc<ReplayLog> {
-        let log = Arc::new(ReplayLog::new(stream, &self.memory, &self.used));
+        let log = Arc::new(ReplayLog::new(stream, &self.memory, &self.used, &self.mirrored));
         let mut answers = self.answers.lock();
         answers.logs.retain(|log| !log.ended_before(KEPT));
         if answers.logs.len() >= MAX_STREAMS {

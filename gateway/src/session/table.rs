@@ -86,6 +86,17 @@ impl Sessions {
         sessions.values().filter(|session| !session.awaited_approvals().is_empty()).cloned().collect()
     }
 
+    /// Those of which the store has to hear, for they have changed or it forgets them `after` so long.
+    pub(super) fn unwritten(&self, after: Duration) -> Vec<Arc<Session>> {
+        let sessions = self.sessions.read();
+        sessions.values().filter(|session| session.is_unwritten(after)).cloned().collect()
+    }
+
+    /// How long a session stays that nobody uses.
+    pub(super) fn idle(&self) -> Duration {
+        *self.idle.read()
+    }
+
     /// Takes out the sessions whose clients have been silent too long.
     pub fn expired(&self) -> Vec<Arc<Session>> {
         let idle = *self.idle.read();

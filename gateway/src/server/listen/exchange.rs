@@ -75,6 +75,8 @@ pub struct HttpExchange {
     /// Room for bodies, and what this one has of it.
     bodies: Arc<Quota>,
     body: Option<Permit>,
+    /// The body, where it was read already.
+    kept_body: Option<Bytes>,
     /// None for HTTP/2, which gathers by itself.
     line: Option<Arc<ConnectionState>>,
     answer: AnswerProgress,
@@ -135,6 +137,7 @@ impl HttpExchange {
             draining,
             bodies,
             body: None,
+            kept_body: None,
             line,
             answer: AnswerProgress::None,
             sent: 0,
@@ -224,6 +227,9 @@ impl HttpExchange {
     ///
     /// When it is larger, late, or not whole. It can still be answered, and is closed after that.
     pub async fn read_body(&mut self, cap: usize) -> Result<Bytes, BodyError> {
+        if let Some(body) = self.kept_body.take() {
+            return Ok(body);
+        }
         let length = self.header(CONTENT_LENGTH.as_str()).and_then(|length| length.trim().parse::<usize>().ok());
         if length.is_some_and(|length| length > cap) {
             return Err(BodyError::TooLarge);
@@ -256,6 +262,17 @@ impl HttpExchange {
             self.make_room(whole.len())?;
         }
         Ok(whole.freeze())
+    }
+
+    /// Gives back a body that was [read](Self::read_body), for whoever reads it next.
+    pub fn keep_body(&mut self, body: Bytes) {
+        self.kept_body = Some(body);
+    }
+
+    /// Notes that the other end passes on what somebody else has sent, who has proved there who they are.
+    pub fn speak_for(&mut self, peer: SocketAddr, caller: Option<Arc<Caller>>, ends: Option<SystemTime>) {
+        self.peer = Peer::new(peer);
+        self.set_caller(caller, ends);
     }
 
     /// Writes a whole answer, head and body at once.

@@ -25,7 +25,7 @@ use crate::{
 
 use super::{
     super::{App, events, listen::HttpExchange, messages::Messages, refusal},
-    OpenStream, Posted,
+    OpenStream, Posted, registered,
 };
 
 /// How many requests of one client run at once; more wait, and then are refused.
@@ -54,6 +54,11 @@ impl App {
         let Some((open, posted)) = self.streams.open(endpoint, exchange.path(), exchange.caller().cloned()) else {
             return Some(refusal::no_randomness());
         };
+        if let Some(registry) = self.proxy.registry()
+            && let Err(why) = registry.add_stream(&registered(&open.id), exchange.path()).await
+        {
+            return Some(refusal::store_away(&why));
+        }
         events::start_own(exchange).await;
         let first = format!("event: endpoint\ndata: messages?sessionId={}\n\n", open.id);
         if exchange.write(first.into()).await {
@@ -200,6 +205,9 @@ impl SseClient<'_> {
 
     /// A session of HTTP+SSE is its stream.
     async fn end(self) {
+        if let Some(registry) = self.app.proxy.registry() {
+            registry.remove_stream(&registered(&self.open.id)).await;
+        }
         drop(self.open);
         drop(self.running);
         if let Some((session, _)) = self.session

@@ -10,8 +10,12 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use weir_mcp::Message;
 
-use super::{ReplayMemory, ReplayUse, event_id};
+use super::{MirroredAs, ReplayMemory, ReplayUse, StreamCopy, event_id, mirror::MirroredEvent};
+
+/// The number of what is said in place of an answer: events begin with 1.
+pub(super) const FALLBACK: u64 = 0;
 
 /// What an event takes beside its bytes.
 const OVERHEAD: usize = 64;
@@ -24,6 +28,7 @@ pub(super) struct ReplayLog {
     memory: Arc<ReplayMemory>,
     /// What all streams of the session and of its principal hold.
     used: ReplayUse,
+    mirrored: MirroredAs,
 }
 
 #[derive(Default)]
@@ -37,6 +42,8 @@ struct LogState {
     turn: u64,
     ended: Option<Instant>,
     forgotten: bool,
+    /// Whether another process has written it, perhaps further than is known here.
+    restored: bool,
 }
 
 /// The rest of a stream for a client that has come back: what it missed, and what is still to come.
@@ -63,7 +70,7 @@ enum LogRead {
 }
 
 impl ReplayLog {
-    pub(super) fn new(stream: u32, memory: &Arc<ReplayMemory>, used: &ReplayUse) -> Self {
+    pub(super) fn new(stream: u32, memory: &Arc<ReplayMemory>, used: &ReplayUse, mirrored: &MirroredAs) -> Self {
         let state = LogState { next: 1, ..LogState::default() };
         Self {
             stream,
@@ -71,7 +78,51 @@ impl ReplayLog {
             changed: Notify::new(),
             memory: Arc::clone(memory),
             used: used.clone(),
+            mirrored: Arc::clone(mirrored),
         }
+    }
+
+    /// Has the store say `data` to a client that comes back for this stream when this process is gone.
+    pub(super) fn mirror_fallback(&self, data: Bytes) {
+        self.mirror(FALLBACK, Some(data));
+    }
+
+    /// Whether the store gets a copy.
+    pub(super) fn is_mirrored(&self) -> bool {
+        self.mirrored.read().is_some()
+    }
+
+    fn mirror(&self, number: u64, data: Option<Bytes>) {
+        if let Some(session) = &*self.mirrored.read() {
+            self.memory.mirror.push(MirroredEvent { session: Arc::clone(session), stream: self.stream, number, data });
+        }
+    }
+
+    /// Fills it with what another process has written, and ends it if it `answers` a request. What is behind a gap counts.
+    pub(super) fn restore(&self, copy: &StreamCopy, answers: bool) {
+        let gap = copy.events.windows(2).rposition(|two| two[0].0 + 1 != two[1].0).map_or(0, |at| at + 1);
+        let events = &copy.events[gap..];
+        {
+            let mut state = self.state.lock();
+            state.next = events.first().map_or(1, |(number, _)| *number);
+            state.restored = true;
+        }
+        events.iter().for_each(|(_, data)| self.push(data));
+        if !answers {
+            return;
+        }
+        let last = self.last().and_then(|data| Message::parse(data).ok());
+        if let Some(fallback) = copy.fallback.as_ref().filter(|_| !last.is_some_and(|last| last.is_answer())) {
+            self.push(fallback);
+        }
+        self.end();
+    }
+
+    /// The place after which a client that names `place` reads on: at least the last event of what another process has
+    /// written, for the client may have seen more of it than is known here.
+    pub(super) fn reachable(&self, place: u64) -> u64 {
+        let state = self.state.lock();
+        if state.restored { place.min(state.next.saturating_sub(2)) } else { place }
     }
 
     /// Keeps a message under the next number.
@@ -84,11 +135,14 @@ impl ReplayLog {
         for used in [&*self.used.session, &self.used.principal, &self.memory.used] {
             used.fetch_add(size, Ordering::Relaxed);
         }
+        let number = state.next;
         state.next += 1;
         state.bytes += size;
         // A copy: the message may be a small part of a large buffer.
-        state.events.push_back(Bytes::copy_from_slice(message));
+        let event = Bytes::copy_from_slice(message);
+        state.events.push_back(event.clone());
         drop(state);
+        self.mirror(number, Some(event));
         self.changed.notify_waiters();
     }
 
@@ -96,9 +150,11 @@ impl ReplayLog {
     pub(super) fn drop_first(&self) -> bool {
         let mut state = self.state.lock();
         let Some(event) = state.events.pop_front() else { return false };
+        let number = state.next - 1 - state.events.len() as u64;
         let size = event.len() + OVERHEAD;
         state.bytes -= size;
         drop(state);
+        self.mirror(number, None);
         self.uncount(size);
         true
     }
@@ -171,8 +227,8 @@ impl ReplayLog {
 
 impl Drop for ReplayLog {
     fn drop(&mut self) {
-        let bytes = self.bytes();
-        self.uncount(bytes);
+        while self.drop_first() {}
+        self.mirror(FALLBACK, None);
     }
 }
 

@@ -17,13 +17,13 @@ fn memory(total: usize, principal: usize) -> Arc<ReplayMemory> {
 }
 
 fn of(memory: &Arc<ReplayMemory>, principal: &str) -> Arc<ReplayStreams> {
-    Arc::new(ReplayStreams::new(memory, &principal.into()).unwrap())
+    Arc::new(ReplayStreams::new(memory, &principal.into(), None).unwrap())
 }
 
 /// An answer of which these events went out, still going on.
 fn begun(streams: &Arc<ReplayStreams>, events: &[&str]) -> ReplayWriter {
     let mut writer = ReplayWriter::answer(streams, VERSION);
-    writer.begin();
+    writer.begin(|| None);
     for event in events {
         write(&mut writer, event.as_bytes());
     }
@@ -38,7 +38,7 @@ fn write(writer: &mut ReplayWriter, data: &[u8]) -> BytesMut {
 }
 
 fn id(writer: &mut ReplayWriter) -> String {
-    let primed = writer.begin();
+    let primed = writer.begin(|| None);
     let text = std::str::from_utf8(&primed).unwrap();
     text.lines().next().unwrap().strip_prefix("id: ").unwrap().to_owned()
 }
@@ -114,7 +114,7 @@ async fn the_newest_reader_is_the_only_one() {
 async fn the_own_stream_goes_on_where_it_was() {
     let (_memory, streams) = streams(1 << 20);
     let mut first = ReplayWriter::own(&streams, VERSION);
-    assert_eq!(first.begin(), format!("id: {:08x}-0\nretry: 1000\ndata: \n\n", streams.first));
+    assert_eq!(first.begin(|| None), format!("id: {:08x}-0\nretry: 1000\ndata: \n\n", streams.first));
     write(&mut first, b"a");
     drop(first);
     let place = |place: u64| format!("{:08x}-{place}", streams.first);
@@ -131,7 +131,7 @@ async fn the_own_stream_goes_on_where_it_was() {
 async fn older_clients_get_ids_and_no_event_without_data() {
     let (_memory, streams) = streams(1 << 20);
     let mut writer = ReplayWriter::answer(&streams, "2025-06-18");
-    assert!(writer.begin().is_empty());
+    assert!(writer.begin(|| None).is_empty());
     assert!(write(&mut writer, b"a").starts_with(b"id: "));
 }
 

@@ -1,17 +1,20 @@
-//! What a session needs to go on in the process that takes over: who its client is, what it said, and what it watches.
+//! What a session needs to go on in another process: who its client is, what it said, and what it watches.
 //!
-//! Connections to upstreams and child processes cannot move. The next process opens them anew when they are needed, with
+//! Connections to upstreams and child processes cannot move. The other process opens them anew when they are needed, with
 //! the client's own `initialize`, as after a loss.
 
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use weir_flow::facts::Principal;
 use weir_mcp::Message;
 use zeroize::Zeroizing;
 
-use crate::{caller::Caller, config::UpstreamName, http::HeaderValue};
+use crate::{
+    caller::{Caller, CallerRecord},
+    config::UpstreamName,
+    http::HeaderValue,
+};
 
 use super::{Endpoint, Session, SessionOwner, Sessions};
 
@@ -24,9 +27,9 @@ const VALUE: usize = 1 << 20;
 
 /// One session, as it is written down.
 #[derive(Serialize, Deserialize)]
-struct StoredSession {
+pub(super) struct StoredSession {
     id: String,
-    caller: Option<StoredCaller>,
+    caller: Option<CallerRecord>,
     /// Whose share it is of.
     principal: String,
     endpoint: String,
@@ -36,43 +39,20 @@ struct StoredSession {
     version: String,
     log_level: Option<String>,
     watched: Vec<(String, String)>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct StoredCaller {
-    subject: String,
-    issuer: Option<String>,
-    scopes: Vec<String>,
-    groups: Vec<String>,
-    key: Option<String>,
-    claims: String,
-}
-
-impl StoredCaller {
-    fn of(caller: &Caller) -> Self {
-        let Principal { subject, issuer, scopes, groups, key, claims } = caller.principal().clone();
-        Self { subject, issuer, scopes, groups, key, claims }
-    }
-
-    /// Without a token: that comes with the next request.
-    fn caller(self) -> Arc<Caller> {
-        let Self { subject, issuer, scopes, groups, key, claims } = self;
-        match issuer {
-            None => Caller::local(),
-            issuer => Caller::signed_in(Principal { subject, issuer, scopes, groups, key, claims }),
-        }
-    }
+    /// The number of its own stream; none if an older Weir has written it.
+    #[serde(default)]
+    stream: Option<u32>,
 }
 
 impl StoredSession {
     /// None for one that is over, or is none of text.
-    fn of(session: &Session) -> Option<Self> {
+    pub(super) fn of(session: &Session) -> Option<Self> {
         let text = |bytes: &[u8]| Some(std::str::from_utf8(bytes).ok()?.to_owned());
         let watched = session.watched.lock().iter().map(|(of, uri)| (of.to_string(), uri.clone())).collect();
         (!session.is_over()).then_some(())?;
         Some(Self {
             id: text(session.id.as_bytes())?,
-            caller: session.caller().as_deref().map(StoredCaller::of),
+            caller: session.caller().as_deref().map(CallerRecord::of),
             principal: session.principal.to_string(),
             endpoint: session.endpoint.name().to_owned(),
             reach: reach(&session.endpoint),
@@ -80,6 +60,7 @@ impl StoredSession {
             version: session.version().to_owned(),
             log_level: session.log_level().and_then(|level| text(level.bytes())),
             watched,
+            stream: Some(session.streams.own_number()),
         })
     }
 }
@@ -131,12 +112,13 @@ impl Sessions {
         stored.filter_map(|stored| self.restore(stored, &endpoint)).map(|session| self.add(Arc::new(session))).count()
     }
 
-    fn restore(
+    /// The session that was written down, unless there is no room or `endpoint` serves something else now.
+    pub(super) fn restore(
         &self,
         stored: StoredSession,
         endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
     ) -> Option<Session> {
-        let caller = stored.caller.map(StoredCaller::caller);
+        let caller = stored.caller.map(CallerRecord::caller);
         let endpoint = endpoint(&stored.endpoint, caller.as_ref())?;
         if reach(&endpoint) != stored.reach {
             return None;
@@ -145,7 +127,7 @@ impl Sessions {
         let initialize = Message::parse(Bytes::from(stored.initialize)).ok()?;
         let version = HeaderValue::from_str(&stored.version).ok()?;
         let id = HeaderValue::from_str(&stored.id).ok()?;
-        let session = Session::named(id, owner, endpoint, &initialize, version, self.memory()).ok()?;
+        let session = Session::named((id, stored.stream), owner, endpoint, &initialize, version, self.memory()).ok()?;
         if let Some(level) = stored.log_level.and_then(|level| Message::parse(Bytes::from(level)).ok()) {
             session.set_level(&level);
         }

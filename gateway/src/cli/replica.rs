@@ -1,0 +1,139 @@
+//! The address for other gateways at the same store.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use parking_lot::Mutex;
+use pingora_rustls::ServerConfig;
+use tokio::sync::watch;
+
+use crate::{
+    config::ReplicaConfig,
+    credential::CredentialManager,
+    proxy::Proxy,
+    quota::Shares,
+    replica::Replicas,
+    server::{
+        App, ReplicaPort,
+        listen::{ListenError, ListenLimits, ListenSettings, Listener},
+        process::ListenFds,
+        upgrade::Fds,
+    },
+    session::SessionRegistry,
+    task::always,
+};
+
+/// How long until something is tried again that cannot be had yet.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// An address for other gateways, and what they are told.
+pub(super) struct ReplicaListener {
+    listen: SocketAddr,
+    /// None while the process has it that this one takes over from.
+    bound: Option<Listener>,
+    registry: Arc<SessionRegistry>,
+}
+
+impl ReplicaListener {
+    /// Binds the address. None where nobody shares the store.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such address.
+    pub(super) fn bind(config: &ReplicaConfig, manager: &CredentialManager) -> anyhow::Result<Option<Self>> {
+        let Some(store) = manager.replica_store() else { return Ok(None) };
+        let listen = config.listen;
+        let bound = match bind(listen) {
+            Ok(bound) => Some(bound),
+            Err(why) if why.is_in_use() => {
+                tracing::warn!("`replica.listen` cannot be had yet; Weir tries again each second: {why}");
+                None
+            }
+            Err(why) => return Err(why).context("other gateways cannot reach this one (`replica.listen`)"),
+        };
+        let address = bound.as_ref().and_then(|bound| bound.addresses().first()).copied().unwrap_or(listen);
+        let port = config.port.unwrap_or(address.port());
+        let reached = match &config.host {
+            Some(host) => format!("{host}:{port}"),
+            None => SocketAddr::new(address.ip(), port).to_string(),
+        };
+        let replicas = Replicas::new(store, &reached).context("the system has no randomness to give")?;
+        tracing::info!("other gateways reach this one at {reached}");
+        Ok(Some(Self { listen, bound, registry: Arc::new(SessionRegistry::new(Arc::new(replicas))) }))
+    }
+
+    pub(super) const fn registry(&self) -> &Arc<SessionRegistry> {
+        &self.registry
+    }
+
+    /// Answers other gateways until `ended` turns true and what runs by then is answered.
+    pub(super) async fn serve(self, app: Arc<App>, limits: ListenLimits, ended: watch::Receiver<bool>) {
+        let listener = loop {
+            match self.secured().await {
+                Ok(listener) => break listener,
+                Err(why) => tracing::debug!("other gateways cannot reach this one yet: {why:#}"),
+            }
+            tokio::time::sleep(AGAIN).await;
+        };
+        let listener = match self.bound {
+            Some(bound) => bound.secured_by(listener),
+            None => loop {
+                match bind(self.listen) {
+                    Ok(bound) => break bound.secured_by(listener),
+                    Err(_) if *ended.borrow() => return,
+                    Err(_) => tokio::time::sleep(AGAIN).await,
+                }
+            },
+        };
+        let port = Arc::new(ReplicaPort::new(app, self.registry.replicas().me().clone()));
+        // All requests come from a few addresses.
+        let whole = |shares: Shares| Shares { principal: shares.total, ..shares };
+        let settings = ListenSettings::new(ListenLimits {
+            connections: whole(limits.connections),
+            bodies: whole(limits.bodies),
+            ..limits
+        });
+        listener.serve(port, settings, ListenFds::new(Mutex::new(Fds::new())), ended).await;
+    }
+
+    /// How the address is secured.
+    async fn secured(&self) -> anyhow::Result<Arc<ServerConfig>> {
+        Ok(self.registry.replicas().identity().await?.server()?)
+    }
+}
+
+/// Tells other gateways of this one and its sessions, for as long as the gateway serves.
+pub(super) async fn look_after(proxy: Arc<Proxy>) {
+    let Some(registry) = proxy.registry().cloned() else { return };
+    let sessions = Arc::clone(proxy.sessions());
+    let announce = || {
+        let (registry, sessions) = (Arc::clone(&registry), Arc::clone(&sessions));
+        async move { registry.replicas().announce(|| async { registry.check_all(&sessions) }).await }
+    };
+    let write = || {
+        let (registry, sessions, proxy) = (Arc::clone(&registry), Arc::clone(&sessions), Arc::clone(&proxy));
+        let lost = move |session| {
+            let proxy = Arc::clone(&proxy);
+            async move { proxy.leave(&session).await }
+        };
+        async move { registry.write(&sessions, lost).await }
+    };
+    let queue = Arc::new(tokio::sync::Mutex::new(sessions.memory().mirror()));
+    let copy = || {
+        let (registry, sessions, queue) = (Arc::clone(&registry), Arc::clone(&sessions), Arc::clone(&queue));
+        async move {
+            if let Some(queue) = &mut *queue.lock().await {
+                registry.copy(queue, &sessions).await;
+            }
+        }
+    };
+    tokio::join!(
+        always("telling other gateways", announce),
+        always("writing sessions down", write),
+        always("copying streams", copy),
+    );
+}
+
+fn bind(address: SocketAddr) -> Result<Listener, ListenError> {
+    Listener::new(None)?.bind(&[address], Fds::new())
+}

@@ -1,0 +1,192 @@
+//! What gateways at one store say of themselves and of the sessions that they have.
+//!
+//! Three kinds of values: a gateway that serves, which has to be renewed; a session, with the gateway that has it; and the
+//! messages of streams that a client may ask for again. Sessions stand under a digest of their id: whoever reads the
+//! names in the store cannot take part in one.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use weir_store::{Key, Swap, Value, Version};
+use zeroize::Zeroizing;
+
+use super::{CredentialManager, TokenStoreError, token_store::TokenStore};
+
+const GATEWAYS: &str = "gateways";
+const SESSIONS: &str = "sessions";
+const EVENTS: &str = "session-events";
+
+/// A gateway that serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replica {
+    /// Another one for each process.
+    pub id: String,
+    /// Host and port, by which others reach it.
+    pub address: String,
+}
+
+/// A session as it is in the store.
+pub struct SessionRecord {
+    /// The gateway that has it; none that has left it for others.
+    pub owner: Option<Replica>,
+    /// What it needs to go on elsewhere.
+    pub state: Zeroizing<Vec<u8>>,
+    /// The record as it was found.
+    pub version: Version,
+}
+
+/// One message of a stream, as it is in the store.
+pub struct StoredEvent {
+    /// The stream.
+    pub stream: u32,
+    /// Its place there.
+    pub number: u64,
+    /// The message.
+    pub data: Zeroizing<Vec<u8>>,
+}
+
+/// What gateways keep for each other. Opens nothing before it is asked.
+#[derive(Clone)]
+pub struct ReplicaStore(Arc<TokenStore>);
+
+impl CredentialManager {
+    /// What gateways at this store keep for each other; none if nobody shares it.
+    #[must_use]
+    pub fn replica_store(&self) -> Option<ReplicaStore> {
+        self.is_shared().then(|| ReplicaStore(Arc::clone(&self.token_store)))
+    }
+}
+
+impl ReplicaStore {
+    /// The secret that all gateways have, for this purpose.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn secret(&self, purpose: &str) -> Result<[u8; 32], TokenStoreError> {
+        self.0.shared_key(purpose).await
+    }
+
+    /// Says that a gateway serves, for so long.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn announce(&self, gateway: &Replica, ttl: Duration) -> Result<(), TokenStoreError> {
+        let value = Value { about: gateway.address.clone(), secret: Default::default() };
+        self.0.open().await?.store.put(&Key::new(GATEWAYS, &[&gateway.id]), &value, Some(ttl)).await?;
+        Ok(())
+    }
+
+    /// Says that it does no more.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn withdraw(&self, gateway: &Replica) -> Result<(), TokenStoreError> {
+        self.0.open().await?.store.delete(&Key::new(GATEWAYS, &[&gateway.id])).await?;
+        Ok(())
+    }
+
+    /// The ids of the gateways that serve.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn gateways(&self) -> Result<Vec<String>, TokenStoreError> {
+        let listed = self.0.open().await?.store.list(&[Key::new(GATEWAYS, &[])]).await?;
+        Ok(listed.iter().filter_map(|listed| listed.key.parts().pop()).collect())
+    }
+
+    /// Writes a session down where the record has this version, or there is none; gives its new version. None if somebody
+    /// else has written it meanwhile.
+    ///
+    /// # Errors
+    /// If the store cannot be written, or the session is too large.
+    pub async fn write_session(
+        &self,
+        digest: &str,
+        owner: Option<&Replica>,
+        state: Zeroizing<Vec<u8>>,
+        known: Option<Version>,
+        ttl: Duration,
+    ) -> Result<Option<Version>, TokenStoreError> {
+        // Two texts always have a form in JSON.
+        let about = serde_json::to_string(&owner).unwrap_or_default();
+        let (key, value) = (Key::new(SESSIONS, &[digest]), Value { about, secret: state });
+        let store = &self.0.open().await?.store;
+        let swapped = match store.swap(&key, known, &value, Some(ttl)).await? {
+            // The store has forgotten it.
+            Swap::Lost(None) => store.swap(&key, None, &value, Some(ttl)).await?,
+            swapped => swapped,
+        };
+        Ok(match swapped {
+            Swap::Done(version) => Some(version),
+            Swap::Lost(_) => None,
+        })
+    }
+
+    /// The session of this digest.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn session(&self, digest: &str) -> Result<Option<SessionRecord>, TokenStoreError> {
+        let found = self.0.open().await?.store.get(&Key::new(SESSIONS, &[digest])).await?;
+        Ok(found.map(|entry| SessionRecord {
+            owner: serde_json::from_str(&entry.value.about).ok().flatten(),
+            state: entry.value.secret,
+            version: entry.version,
+        }))
+    }
+
+    /// Forgets a session.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn delete_session(&self, digest: &str) -> Result<(), TokenStoreError> {
+        let store = &self.0.open().await?.store;
+        store.delete(&Key::new(SESSIONS, &[digest])).await?;
+        Ok(())
+    }
+
+    /// Keeps a message of a stream.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn put_event(&self, digest: &str, event: StoredEvent, ttl: Duration) -> Result<(), TokenStoreError> {
+        let StoredEvent { stream, number, data } = event;
+        let value = Value { about: String::new(), secret: data };
+        self.0.open().await?.store.put(&event_key(digest, stream, number), &value, Some(ttl)).await?;
+        Ok(())
+    }
+
+    /// Forgets a message.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn delete_event(&self, digest: &str, stream: u32, number: u64) -> Result<(), TokenStoreError> {
+        self.0.open().await?.store.delete(&event_key(digest, stream, number)).await?;
+        Ok(())
+    }
+
+    /// The messages of all streams of a session, in their order.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn events(&self, digest: &str) -> Result<Vec<StoredEvent>, TokenStoreError> {
+        let store = &self.0.open().await?.store;
+        let mut events = Vec::new();
+        for listed in store.list(&[Key::new(EVENTS, &[digest])]).await? {
+            let parts = listed.key.parts();
+            let [_, stream, number] = &parts[..] else { continue };
+            let place = u32::from_str_radix(stream, 16).ok().zip(u64::from_str_radix(number, 16).ok());
+            if let Some((stream, number)) = place
+                && let Some(entry) = store.get(&listed.key).await?
+            {
+                events.push(StoredEvent { stream, number, data: entry.value.secret });
+            }
+        }
+        Ok(events)
+    }
+}
+
+/// Hexadecimal of one length, so that the order of the keys is that of the events.
+fn event_key(digest: &str, stream: u32, number: u64) -> Key {
+    Key::new(EVENTS, &[digest, &format!("{stream:08x}"), &format!("{number:016x}")])
+}

@@ -1,0 +1,215 @@
+//! Other gateways at the same store: who serves, and how one sends a request to another.
+//!
+//! Each gateway says every few seconds in the store that it serves. A request for what only one of them can have, such as a
+//! legacy session, goes to that one over TLS, on which both prove that they can read the store ([`identity`]). The request
+//! brings along who its caller has proved to be, so that is found out once.
+
+mod identity;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::{OnceCell, watch},
+    time::Instant,
+};
+use url::Url;
+
+use crate::{
+    credential::{Replica, ReplicaStore, TokenStoreError},
+    http::{self, HttpClient, HttpTarget, HttpTimeouts, Request, Response},
+    telemetry::LogThrottle,
+};
+
+pub use identity::Identity;
+
+/// How often a gateway says that it serves.
+const ANNOUNCED: Duration = Duration::from_secs(2);
+
+/// How long it counts as one that serves after that.
+const ALIVE: Duration = Duration::from_secs(8);
+
+/// How long a connection to another gateway may take.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// How long an answer may take to begin. A call has its own deadline; a gateway that dies is noticed by [`Replicas::lost`].
+const ANSWER: Duration = Duration::from_secs(24 * 3600);
+
+/// How many other gateways have connections at rest. Those that were there once are forgotten.
+const TARGETS: usize = 256;
+
+/// This gateway among the others at its store.
+pub struct Replicas {
+    me: Replica,
+    store: ReplicaStore,
+    /// The ids of those that serve, as far as the store has told.
+    serving: watch::Sender<HashSet<String>>,
+    link: OnceCell<HttpClient>,
+    targets: Mutex<HashMap<String, Arc<HttpTarget>>>,
+    told: LogThrottle,
+}
+
+/// Why another gateway has not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaError {
+    /// It is not there any more, and has not seen the request.
+    #[error("it does not serve any more")]
+    Gone,
+    /// It cannot be reached, and has not seen the request.
+    #[error("it cannot be reached: {0}")]
+    Unreachable(String),
+    /// It may have seen the request.
+    #[error("{0}")]
+    BrokenOff(http::Error),
+    /// The same, and it does not serve any more.
+    #[error("it does not say any more that it serves")]
+    Lost,
+}
+
+impl Replicas {
+    /// This gateway, which others reach at an address.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no randomness to give.
+    pub fn new(store: ReplicaStore, address: &str) -> Result<Self, getrandom::Error> {
+        let me = Replica { id: format!("{:016x}", getrandom::u64()?), address: address.to_owned() };
+        Ok(Self {
+            me,
+            store,
+            serving: watch::Sender::default(),
+            link: OnceCell::new(),
+            targets: Mutex::default(),
+            told: LogThrottle::default(),
+        })
+    }
+
+    /// This gateway.
+    #[must_use]
+    pub const fn me(&self) -> &Replica {
+        &self.me
+    }
+
+    /// What gateways keep for each other.
+    #[must_use]
+    pub const fn store(&self) -> &ReplicaStore {
+        &self.store
+    }
+
+    /// What gateways prove to each other.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be read.
+    pub async fn identity(&self) -> Result<Identity, TokenStoreError> {
+        Identity::from_secret(&self.store.secret("replica-key").await?).map_err(|_| TokenStoreError::NoKey)
+    }
+
+    /// Says that this gateway serves, time and again until it is dropped. Calls `returned` when the others may have taken it
+    /// for dead meanwhile.
+    pub async fn announce<F: Future<Output = ()>>(&self, returned: impl Fn() -> F) {
+        let mut last = Instant::now();
+        loop {
+            match self.look().await {
+                Ok(()) => {
+                    if last.elapsed() >= ALIVE {
+                        returned().await;
+                    }
+                    last = Instant::now();
+                }
+                // That the store is away is told already.
+                Err(why) if !why.is_away() && self.told.is_due() => {
+                    tracing::error!("other gateways are not told that this one serves: {why}");
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(ANNOUNCED).await;
+        }
+    }
+
+    async fn look(&self) -> Result<(), TokenStoreError> {
+        self.store.announce(&self.me, ALIVE).await?;
+        let serving: HashSet<_> = self.store.gateways().await?.into_iter().collect();
+        self.serving.send_if_modified(|known| {
+            let is_news = *known != serving;
+            *known = serving;
+            is_news
+        });
+        Ok(())
+    }
+
+    /// Says that this gateway serves no more.
+    pub async fn withdraw(&self) {
+        // Without a word others find out when its time is over.
+        drop(self.store.withdraw(&self.me).await);
+    }
+
+    /// Whether a gateway has said lately that it serves, as far as the store can be asked.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be read.
+    pub async fn is_serving(&self, gateway: &Replica) -> Result<bool, TokenStoreError> {
+        Ok(self.store.gateways().await?.contains(&gateway.id))
+    }
+
+    /// Resolves when a gateway that has served does so no more.
+    pub async fn lost(&self, gateway: &Replica) {
+        let mut serving = self.serving.subscribe();
+        // One that has just begun is not known yet.
+        let _ = serving.wait_for(|serving| serving.contains(&gateway.id)).await;
+        if serving.wait_for(|serving| !serving.contains(&gateway.id)).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether a gateway would be reached where this one is: it was there before.
+    #[must_use]
+    pub fn is_replaced_by_me(&self, gateway: &Replica) -> bool {
+        gateway.address == self.me.address && gateway.id != self.me.id
+    }
+
+    /// Sends a request to another gateway, and returns when the head of its answer is here.
+    ///
+    /// # Errors
+    ///
+    /// When there is no answer.
+    pub async fn send(&self, to: &Replica, path: &str, request: Request<'_>) -> Result<Response, ReplicaError> {
+        let unreachable = |why: &dyn ToString| ReplicaError::Unreachable(why.to_string());
+        let client = self.link.get_or_try_init(|| async {
+            let identity = self.identity().await.map_err(|why| unreachable(&why))?;
+            Ok(HttpClient::secured_by(identity.client().map_err(|why| unreachable(&why))?))
+        });
+        let client = client.await?;
+        let target = self.target(client, to).map_err(|why| unreachable(&why))?;
+        match client.send_at(&target, path, request).await {
+            // Its port is closed, so the process that had it has ended.
+            Err(why) if why.is_refused() => Err(ReplicaError::Gone),
+            Err(why) if why.may_have_run() => Err(ReplicaError::BrokenOff(why)),
+            Err(why) => Err(unreachable(&why)),
+            Ok(response) if response.status() == MISDIRECTED => Err(ReplicaError::Gone),
+            Ok(response) => Ok(response),
+        }
+    }
+
+    fn target(&self, client: &HttpClient, to: &Replica) -> Result<Arc<HttpTarget>, http::Error> {
+        let mut targets = self.targets.lock();
+        if let Some(target) = targets.get(&to.address) {
+            return Ok(Arc::clone(target));
+        }
+        let url = Url::parse(&format!("https://{}/", to.address)).map_err(|_| http::Error::Url("it is no address"))?;
+        let target = Arc::new(client.target(&url, HttpTimeouts { connect: CONNECT, read: ANSWER })?);
+        if targets.len() >= TARGETS {
+            targets.clear();
+        }
+        targets.insert(to.address.clone(), Arc::clone(&target));
+        Ok(target)
+    }
+}
+
+/// 421: the gateway that is meant is not the one that was reached, or has not what it was asked for (RFC 9110 §15.5.20).
+pub const MISDIRECTED: u16 = 421;

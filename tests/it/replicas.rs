@@ -1,0 +1,310 @@
+//! Several gateways at one store: a legacy session goes on at any of them, also when its own is gone.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use weir_tests::client::{answer, initialize};
+use weir_tests::events::Events;
+use weir_tests::redis::Redis;
+use weir_tests::sse::SseClient;
+use weir_tests::stub::Offer;
+use weir_tests::terminal::{ENVIRONMENT, lines};
+use weir_tests::wait::{PATIENCE, until};
+use weir_tests::{Client, Gateway, Issuer, LEGACY, Peer, Request, Response, Stub};
+
+/// What a client is told whose gateway died with its call.
+const LOST: &str = "the gateway that ran this call has ended, and the call may have run";
+
+fn config(redis: &Redis, upstream: &str) -> String {
+    format!(
+        "[replica]\nlisten = \"127.0.0.1:0\"\n\n[store]\nurl = {:?}\nkey = {{ env = \"WEIR_TESTS_KEY\" }}\n\n{upstream}",
+        redis.url()
+    )
+}
+
+async fn stub() -> Stub {
+    let tools = ["echo", "hold", "steps"].map(str::to_owned).to_vec();
+    Stub::offering(Offer { tools, capabilities: json!({ "logging": {} }), ..Offer::default() }).await
+}
+
+/// Two gateways at one store, before the same upstream.
+async fn pair(redis: &Redis, upstream: &str) -> [Gateway; 2] {
+    let config = config(redis, upstream);
+    let both = [Gateway::start_with(&config, &ENVIRONMENT).await, Gateway::start_with(&config, &ENVIRONMENT).await];
+    for gateway in &both {
+        gateway.logs("upstream is healthy").await;
+    }
+    both
+}
+
+fn call(client: &Client, tool: &str) -> (u64, Request) {
+    let meta = json!({ "progressToken": "t" });
+    client.request("tools/call", json!({ "name": tool, "arguments": { "message": "the end" }, "_meta": meta }))
+}
+
+/// Calls a tool through this gateway, whichever the client knows; the status and the text that comes back.
+async fn echo(gateway: &Gateway, client: &Client) -> (u16, Value) {
+    let (id, request) = call(client, "echo");
+    let response = gateway.send(request).await;
+    let status = response.status;
+    match status {
+        200 => (200, answer(response, id).await["result"]["content"][0]["text"].clone()),
+        _ => (status, response.json().await),
+    }
+}
+
+async fn echoes(gateway: &Gateway, client: &Client) {
+    assert_eq!(echo(gateway, client).await, (200, json!("the end")), "{}", gateway.log());
+}
+
+/// Listens, after this event if it is one.
+async fn listen(gateway: &Gateway, client: &Client, after: Option<&str>) -> Response {
+    let request = Request::get("/mcp/stub").header("accept", "text/event-stream");
+    let request = after.into_iter().fold(request, |request, id| request.header("last-event-id", id));
+    let request = request.header("mcp-session-id", client.session_id()).header("mcp-protocol-version", LEGACY);
+    gateway.send(request).await
+}
+
+/// Has the upstream say something on each stream of a session.
+fn say(stub: &Stub, data: &str) {
+    let params = json!({ "level": "error", "data": data });
+    stub.say(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params }).to_string());
+}
+
+/// The id of the next event.
+async fn event_id(events: &mut Events) -> String {
+    events.next().await.and_then(|event| event.id).expect("an event with an id")
+}
+
+#[tokio::test]
+async fn a_session_goes_on_at_the_other_gateway_and_is_one_session() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let [one, other] = pair(&redis, &stub.config("stub")).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    let before = stub.sessions_opened();
+    for gateway in [&other, &one, &other] {
+        echoes(gateway, &client).await;
+    }
+    assert!(stub.sessions_opened() <= before + 1, "it has one session at the upstream");
+    let mut events = listen(&other, &client, None).await.events();
+    event_id(&mut events).await;
+    until("somebody listens at the upstream", || stub.listeners_called("weir-tests") > 0).await;
+    assert_eq!(listen(&one, &client, None).await.status, 409, "there is one stream, wherever it is");
+    say(&stub, "to all");
+    let said = events.next_message().await.unwrap();
+    assert_eq!(said["params"]["data"], "to all", "{said}");
+
+    let ended = client.closing();
+    assert_eq!(other.send(ended).await.status, 200);
+    for gateway in [&one, &other] {
+        assert_eq!(echo(gateway, &client).await.0, 404);
+    }
+    assert_eq!(events.next_message().await, None);
+    until("the store has forgotten it", || redis.ask(&["keys", "weir:{sessions}:e:*"]).trim().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_question_is_answered_and_a_call_cancelled_at_the_other_gateway() {
+    let (fixture, redis) = (Peer::fixture("legacy").await, Redis::start().await);
+    let [one, other] = pair(&redis, &fixture.config("fixture")).await;
+    let able = json!({ "elicitation": {} });
+    let client = Client::legacy_at(one.address(), "/mcp/fixture", LEGACY, &able).await;
+    let asks = json!({ "name": "test_elicitation", "arguments": { "message": "Who are you?" } });
+    let (id, request) = client.request("tools/call", asks);
+    let mut events = one.send(request).await.events();
+    let answered = loop {
+        let message = events.next_message().await.expect("there is an answer");
+        if message["id"] == json!(id) {
+            break message;
+        }
+        if message["method"] == "elicitation/create" {
+            let content = json!({ "username": "ada", "email": "a@example.com" });
+            let result = json!({ "action": "accept", "content": content });
+            let reply = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+            assert_eq!(other.send(client.post(reply.to_string())).await.status, 202);
+        }
+    };
+    assert!(answered.to_string().contains("ada"), "{answered}");
+
+    let stub = stub().await;
+    let [one, other] = pair(&redis, &stub.config("stub")).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    let (id, request) = call(&client, "hold");
+    let address = one.address();
+    let held = tokio::spawn(async move { request.send(address).await.messages().await });
+    until("the call is at the upstream", || stub.held() == 1).await;
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
+    assert_eq!(other.send(client.post(cancel.to_string())).await.status, 202);
+    assert!(held.await.unwrap().is_empty(), "a cancelled call has no answer");
+    until("the upstream hears of it", || stub.asked("notifications/cancelled").len() == 1).await;
+}
+
+#[tokio::test]
+async fn a_stream_is_resumed_at_the_other_gateway() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let [one, other] = pair(&redis, &stub.config("stub")).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    let mut events = one.send(call(&client, "steps").1).await.events();
+    event_id(&mut events).await;
+    let first = event_id(&mut events).await;
+    drop(events);
+    stub.release(3);
+    let rest = listen(&other, &client, Some(&first)).await.events().messages().await;
+    assert_eq!(rest.len(), 3, "{rest:?}");
+    assert_eq!(rest[2]["result"]["content"][0]["text"], "the end");
+}
+
+#[tokio::test]
+async fn when_a_gateway_dies_its_sessions_go_on_and_its_calls_are_answered() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let [mut one, other] = pair(&redis, &stub.config("stub")).await;
+    let [resting, answered, lost] = [
+        Client::legacy(&one, "/mcp/stub").await,
+        Client::legacy(&one, "/mcp/stub").await,
+        Client::legacy(&one, "/mcp/stub").await,
+    ];
+    echoes(&one, &resting).await;
+    let written = || redis.ask(&["get", "weir:{sessions}:v"]);
+    let before = written();
+    resting.result("logging/setLevel", json!({ "level": "error" })).await;
+    until("the store has heard of the level", || written() != before).await;
+    // One call has its answer, which its client has not.
+    let mut events = one.send(call(&answered, "steps").1).await.events();
+    let start = event_id(&mut events).await;
+    event_id(&mut events).await;
+    drop(events);
+    stub.release(3);
+    until("it has its answer", || stub.held() == 0).await;
+    // The other has none, and its client is there.
+    let (id, request) = call(&lost, "steps");
+    let mut events = one.send(request).await.events();
+    event_id(&mut events).await;
+    let last = event_id(&mut events).await;
+    until("the store has a copy", || redis.ask(&["keys", "weir:{session-events}:e:*"]).lines().count() >= 7).await;
+    one.signal(Signal::KILL);
+    one.end().await;
+    drop(events);
+
+    echoes(&other, &resting).await;
+    assert_eq!(stub.asked("logging/setLevel").len(), 2, "the level is said again");
+    let all = listen(&other, &answered, Some(&start)).await.events().messages().await;
+    assert_eq!(all.last().unwrap()["result"]["content"][0]["text"], "the end", "{all:?}");
+    assert_eq!(all.len(), 4, "{all:?}");
+    let told = listen(&other, &lost, Some(&last)).await.events().messages().await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["id"], json!(id));
+    assert!(told[0].to_string().contains(LOST), "{told:?}");
+    // What came after the last event of the copy the client may have seen, and nobody else.
+    let ahead = format!("{}-9", last.split_once('-').unwrap().0);
+    let told = listen(&other, &lost, Some(&ahead)).await.events().messages().await;
+    assert!(told.last().unwrap().to_string().contains(LOST), "{told:?}");
+    until("the log tells", || lines(&other, "a session of another gateway goes on here") == 3).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_ends_leaves_its_sessions_to_the_other() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let [mut one, other] = pair(&redis, &stub.config("stub")).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    let mut own = listen(&one, &client, None).await.events();
+    let after = event_id(&mut own).await;
+    one.signal(Signal::TERM);
+    assert!(one.end().await.success());
+    echoes(&other, &client).await;
+    let mut own = listen(&other, &client, Some(&after)).await.events();
+    event_id(&mut own).await;
+    until("somebody listens at the upstream", || stub.listeners_called("weir-tests") > 0).await;
+    say(&stub, "to all");
+    assert_eq!(own.next_message().await.unwrap()["params"]["data"], "to all");
+    // All of them may end: the next that starts goes on.
+    let mut other = other;
+    other.signal(Signal::TERM);
+    other.end().await;
+    let third = Gateway::start_with(&config(&redis, &stub.config("stub")), &ENVIRONMENT).await;
+    echoes(&third, &client).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_stands_still_is_taken_for_dead_after_a_while_and_finds_out() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let [one, other] = pair(&redis, &stub.config("stub")).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    one.signal(Signal::STOP);
+    let (status, why) = echo(&other, &client).await;
+    assert!(status == 503 && why.to_string().contains("cannot be reached"), "{status} {why}");
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while echo(&other, &client).await.0 != 200 {
+        assert!(tokio::time::Instant::now() < end, "{}", other.log());
+    }
+    one.signal(Signal::CONT);
+    // Both have it for a moment; then there is one.
+    let opened = || redis.ask(&["keys", "weir:{gateways}:e:*"]).lines().count();
+    until("the first is back", || opened() == 2).await;
+    let end = tokio::time::Instant::now() + PATIENCE;
+    let mut own = listen(&other, &client, None).await.events();
+    event_id(&mut own).await;
+    while listen(&one, &client, None).await.status != 409 {
+        assert!(tokio::time::Instant::now() < end, "{}", one.log());
+    }
+    echoes(&one, &client).await;
+}
+
+#[tokio::test]
+async fn a_session_is_its_callers_alone_at_each_gateway() {
+    let (issuer, stub, redis) = (Issuer::start().await, stub().await, Redis::start().await);
+    let audience = "https://weir.example/mcp";
+    let auth = format!("[auth]\nissuer = {:?}\naudience = {audience:?}\n", issuer.issuer());
+    let config = format!("{auth}{}", config(&redis, &stub.config("stub")));
+    let one = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let mut gateways = vec![one, Gateway::start_with(&config, &ENVIRONMENT).await];
+    let (ada, eve) = (issuer.token("ada", audience), issuer.token("eve", audience));
+    let client = Client::legacy_with(&gateways[0], "/mcp/stub", &ada, &json!({})).await;
+    let by = |token: &str| {
+        call(&client, "echo").1.without("authorization").header("authorization", &format!("Bearer {token}"))
+    };
+    assert_eq!(gateways[1].send(by(&ada)).await.status, 200);
+    assert_eq!(gateways[1].send(by(&eve)).await.status, 404);
+    assert_eq!(gateways[1].send(call(&client, "echo").1.without("authorization")).await.status, 401);
+    // What a client says of itself in the header of gateways counts for nothing.
+    let forged = by(&eve).header("weir-forwarded", "eyJ0byI6IngifQ");
+    assert_eq!(gateways[1].send(forged).await.status, 404);
+    let mut first = gateways.remove(0);
+    first.signal(Signal::KILL);
+    first.end().await;
+    assert_eq!(gateways[0].send(by(&eve)).await.status, 404);
+    assert_eq!(gateways[0].send(by(&ada)).await.status, 200);
+    let disk = String::from_utf8_lossy(&redis.disk()).into_owned();
+    for secret in [&*ada, &*eve, client.session_id()] {
+        assert!(!disk.contains(secret) && !gateways[0].log().contains(secret), "{secret}");
+    }
+}
+
+#[tokio::test]
+async fn without_the_store_sessions_go_on_where_they_are_and_none_begins() {
+    let (stub, mut redis) = (stub().await, Redis::start().await);
+    let [one, other] = pair(&redis, &stub.config("stub")).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    redis.kill();
+    until("the store is away", || lines(&one, "sign-ins wait") == 1 && lines(&other, "sign-ins wait") == 1).await;
+    echoes(&one, &client).await;
+    let (status, why) = echo(&other, &client).await;
+    assert!(status == 503 && why.to_string().contains("store"), "{status} {why}");
+    let begun = one.send(initialize("/mcp/stub", LEGACY, &json!({}))).await;
+    assert_eq!((begun.status, begun.header("retry-after")), (503, Some("5")));
+    redis.restart().await;
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while echo(&other, &client).await.0 != 200 {
+        assert!(tokio::time::Instant::now() < end, "{}", other.log());
+    }
+    echoes(&one, &client).await;
+}
+
+#[tokio::test]
+async fn a_message_of_http_sse_reaches_its_stream_through_any_gateway() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let [one, other] = pair(&redis, &stub.config("stub")).await;
+    let mut client = SseClient::connect(one.address(), "/sse/stub", &json!({})).await;
+    client.post_through(other.address());
+    assert_eq!(client.call("echo", json!({ "message": "hi" })).await, "hi");
+    drop(client);
+    until("the store has forgotten it", || redis.ask(&["keys", "weir:{sessions}:e:*"]).trim().is_empty()).await;
+}
