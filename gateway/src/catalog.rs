@@ -349,6 +349,13 @@ impl Catalog {
         &self.seal
     }
 
+    /// Has other gateways that share this secret take cursors of this one.
+    pub fn share_cursors(&self, secret: &[u8; 32]) {
+        self.seal.share(secret, "cursor");
+        let reported = self.merging();
+        self.remerge(reported);
+    }
+
     /// Follows the changes of the lists, as they come.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<ListVersions> {

@@ -169,7 +169,24 @@ impl Proxy {
     /// The same where sessions go on at other gateways.
     #[must_use]
     pub fn sharing(self, registry: Option<Arc<SessionRegistry>>) -> Self {
+        if let Some(registry) = &registry {
+            self.pending.name_gateway(&registry.replicas().me().id);
+        }
         Self { registry, ..self }
+    }
+
+    /// Has other gateways that share this secret take what clients carry for this one.
+    pub fn share_state(&self, secret: &[u8; 32]) {
+        self.catalog.share_cursors(secret);
+        if let Some(prompt) = &self.prompt {
+            prompt.share_state(secret);
+        }
+    }
+
+    /// The gateway at which a request goes on, as its client says who carries a state of it.
+    #[must_use]
+    pub fn waits_at(&self, message: &Message) -> Option<String> {
+        translate::gateway_of(message)
     }
 
     /// Where the sessions of all gateways stand; none if this one is alone.

@@ -6,11 +6,7 @@
 
 mod identity;
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -33,6 +29,9 @@ const ANNOUNCED: Duration = Duration::from_secs(2);
 /// How long it counts as one that serves after that.
 const ALIVE: Duration = Duration::from_secs(8);
 
+/// How often the gateways that serve are read at most, for one that is not known.
+const READ_AGAIN: Duration = Duration::from_millis(250);
+
 /// How long a connection to another gateway may take.
 const CONNECT: Duration = Duration::from_secs(2);
 
@@ -46,8 +45,10 @@ const TARGETS: usize = 256;
 pub struct Replicas {
     me: Replica,
     store: ReplicaStore,
-    /// The ids of those that serve, as far as the store has told.
-    serving: watch::Sender<HashSet<String>>,
+    /// The addresses of those that serve by their ids, as far as the store has told.
+    serving: watch::Sender<HashMap<String, String>>,
+    /// When that was.
+    read_at: Mutex<Option<Instant>>,
     link: OnceCell<HttpClient>,
     targets: Mutex<HashMap<String, Arc<HttpTarget>>>,
     told: LogThrottle,
@@ -82,6 +83,7 @@ impl Replicas {
             me,
             store,
             serving: watch::Sender::default(),
+            read_at: Mutex::default(),
             link: OnceCell::new(),
             targets: Mutex::default(),
             told: LogThrottle::default(),
@@ -133,7 +135,13 @@ impl Replicas {
 
     async fn look(&self) -> Result<(), TokenStoreError> {
         self.store.announce(&self.me, ALIVE).await?;
-        let serving: HashSet<_> = self.store.gateways().await?.into_iter().collect();
+        self.read().await
+    }
+
+    /// Reads which gateways serve.
+    async fn read(&self) -> Result<(), TokenStoreError> {
+        *self.read_at.lock() = Some(Instant::now());
+        let serving = self.store.gateways().await?.into_iter().map(|gateway| (gateway.id, gateway.address)).collect();
         self.serving.send_if_modified(|known| {
             let is_news = *known != serving;
             *known = serving;
@@ -154,15 +162,30 @@ impl Replicas {
     ///
     /// When the store cannot be read.
     pub async fn is_serving(&self, gateway: &Replica) -> Result<bool, TokenStoreError> {
-        Ok(self.store.gateways().await?.contains(&gateway.id))
+        Ok(self.store.gateways().await?.contains(gateway))
+    }
+
+    /// Another gateway that serves, by its id.
+    pub async fn other(&self, id: &str) -> Option<Replica> {
+        if id == self.me.id {
+            return None;
+        }
+        let known = |serving: &HashMap<String, String>| serving.get(id).cloned();
+        let mut address = known(&self.serving.borrow());
+        // One that has just begun is not known yet. Whoever makes ids up costs the store no more than that.
+        let is_due = || self.read_at.lock().is_none_or(|at| at.elapsed() >= READ_AGAIN);
+        if address.is_none() && is_due() && self.read().await.is_ok() {
+            address = known(&self.serving.borrow());
+        }
+        Some(Replica { id: id.to_owned(), address: address? })
     }
 
     /// Resolves when a gateway that has served does so no more.
     pub async fn lost(&self, gateway: &Replica) {
         let mut serving = self.serving.subscribe();
         // One that has just begun is not known yet.
-        let _ = serving.wait_for(|serving| serving.contains(&gateway.id)).await;
-        if serving.wait_for(|serving| !serving.contains(&gateway.id)).await.is_err() {
+        let _ = serving.wait_for(|serving| serving.contains_key(&gateway.id)).await;
+        if serving.wait_for(|serving| !serving.contains_key(&gateway.id)).await.is_err() {
             std::future::pending::<()>().await;
         }
     }

@@ -1,18 +1,23 @@
 //! Text that a client carries for Weir and can neither read nor change.
 
+use std::sync::OnceLock;
+
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::{
     aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
+    digest::{SHA256, digest},
     rand::{SecureRandom, SystemRandom},
 };
 
 /// The longest text that is looked at, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// Binds text to a key and to a purpose. The key lives as long as this process, unless it is [given](Self::keyed).
+/// Binds text to a key and to a purpose. The key lives as long as this process, unless it is [given](Self::keyed) or
+/// [shared](Self::share).
 pub struct SealedState {
     /// None if the system had no randomness to give; then nothing can be sealed.
     key: Option<LessSafeKey>,
+    shared: OnceLock<LessSafeKey>,
     random: SystemRandom,
 }
 
@@ -21,14 +26,24 @@ impl Default for SealedState {
         let random = SystemRandom::new();
         let mut bytes = [0; 32];
         let key = random.fill(&mut bytes).and_then(|()| UnboundKey::new(&CHACHA20_POLY1305, &bytes));
-        Self { key: key.ok().map(LessSafeKey::new), random }
+        Self { key: key.ok().map(LessSafeKey::new), shared: OnceLock::new(), random }
     }
 }
 
 impl SealedState {
     /// With a key that outlives this process.
     pub fn keyed(key: &[u8; 32]) -> Self {
-        Self { key: UnboundKey::new(&CHACHA20_POLY1305, key).ok().map(LessSafeKey::new), random: SystemRandom::new() }
+        let key = UnboundKey::new(&CHACHA20_POLY1305, key).ok().map(LessSafeKey::new);
+        Self { key, shared: OnceLock::new(), random: SystemRandom::new() }
+    }
+
+    /// From now on seals what others can open who share this secret for the same use. What was sealed before opens here.
+    pub fn share(&self, secret: &[u8; 32], name: &str) {
+        let key = digest(&SHA256, &[&secret[..], name.as_bytes()].concat());
+        if let Ok(key) = UnboundKey::new(&CHACHA20_POLY1305, key.as_ref()) {
+            // The first one counts.
+            drop(self.shared.set(LessSafeKey::new(key)));
+        }
     }
 
     /// Seals `plain`; it opens only with the same `bound`. None if the system had no randomness, or it gets too long.
@@ -37,7 +52,11 @@ impl SealedState {
         self.random.fill(&mut nonce).ok()?;
         let mut sealed = plain.to_vec();
         let unique = Nonce::assume_unique_for_key(nonce);
-        self.key.as_ref()?.seal_in_place_append_tag(unique, Aad::from(bound), &mut sealed).ok()?;
+        self.shared
+            .get()
+            .or(self.key.as_ref())?
+            .seal_in_place_append_tag(unique, Aad::from(bound), &mut sealed)
+            .ok()?;
         let text = URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat());
         (text.len() <= LONGEST).then_some(text)
     }
@@ -46,10 +65,12 @@ impl SealedState {
     pub fn open(&self, text: &str, bound: &[u8]) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text.get(..).filter(|text| text.len() <= LONGEST)?).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let mut sealed = sealed.to_vec();
-        let plain = self.key.as_ref()?.open_in_place(nonce, Aad::from(bound), &mut sealed).ok()?;
-        Some(plain.to_vec())
+        self.shared.get().into_iter().chain(&self.key).find_map(|key| {
+            let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+            let mut sealed = sealed.to_vec();
+            let plain = key.open_in_place(nonce, Aad::from(bound), &mut sealed).ok()?;
+            Some(plain.to_vec())
+        })
     }
 }
 
@@ -80,6 +101,19 @@ mod tests {
         assert_eq!(seal.open(&text, b"prompts/get"), None);
         assert_eq!(SealedState::default().open(&text, b"tools/call"), None);
         assert_ne!(seal.seal(b"42", b"tools/call").unwrap(), text);
+    }
+
+    #[test]
+    fn what_is_shared_opens_for_the_same_use_and_what_was_sealed_before_opens_still() {
+        let [one, other, another] = [(), (), ()].map(|()| SealedState::default());
+        let before = one.seal(b"42", b"x").unwrap();
+        one.share(&[1; 32], "cursor");
+        other.share(&[1; 32], "cursor");
+        another.share(&[1; 32], "sign-in");
+        let text = one.seal(b"42", b"x").unwrap();
+        assert_eq!(other.open(&text, b"x").unwrap(), b"42");
+        assert_eq!(another.open(&text, b"x"), None);
+        assert_eq!(one.open(&before, b"x").unwrap(), b"42");
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl App {
             }
             ("GET", ServedPath::Sse(_)) if !accepts_events(exchange) => refusal::not_acceptable("text/event-stream"),
             ("GET", ServedPath::Sse(endpoint)) => return self.stream(endpoint, exchange).await,
-            ("POST", ServedPath::Mcp(endpoint)) => self.post(&endpoint, exchange).await,
+            ("POST", ServedPath::Mcp(endpoint)) => return self.post(&endpoint, exchange).await,
             ("GET", ServedPath::Mcp(endpoint)) => self.get(&endpoint, exchange).await,
             ("DELETE", ServedPath::Mcp(endpoint)) => self.delete(&endpoint, exchange).await,
             ("POST", ServedPath::Messages) => self.post_beside(exchange).await,
@@ -219,7 +219,7 @@ impl Handler for App {
                 deliver::json(exchange, status, body).await;
             }
             // Boxed: calls go another way, and would have room for all that is awaited there.
-            path if connect::is_page(path) || connect::is_console(exchange) => Box::pin(self.connect(exchange)).await,
+            path if connect::is_page(path) || connect::is_console(exchange) => Box::pin(self.browser(exchange)).await,
             _ => {
                 if let Some(answer) = self.answer(exchange).await {
                     deliver::deliver(exchange, answer, self.draining.subscribe()).await;

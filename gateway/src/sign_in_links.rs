@@ -29,10 +29,15 @@ const LEAST: Duration = Duration::from_secs(5 * 60);
 /// How many callers may have a ticket at once; of more, the oldest is no longer good.
 const TICKETS: usize = 10_000;
 
+/// What stands between the name of a gateway and the rest of a ticket.
+const GATEWAY_END: char = '.';
+
 /// The page, and the tickets that lead to it.
 pub struct SignInLinks {
     /// What stands before every path, without a slash at its end.
     root: String,
+    /// What tells this gateway from others that share its store; none where it is alone.
+    gateway: Option<String>,
     tickets: Mutex<LinkTickets>,
 }
 
@@ -57,7 +62,19 @@ struct LinkTickets {
 impl SignInLinks {
     /// For a page below this address.
     pub fn new(root: &str) -> Self {
-        Self { root: root.trim_end_matches('/').to_owned(), tickets: Mutex::default() }
+        Self { root: root.trim_end_matches('/').to_owned(), gateway: None, tickets: Mutex::default() }
+    }
+
+    /// The same with tickets that say which gateway knows them.
+    #[must_use]
+    pub fn of_gateway(self, gateway: Option<&str>) -> Self {
+        Self { gateway: gateway.map(str::to_owned), ..self }
+    }
+
+    /// The gateway that knows a ticket, if it says so.
+    #[must_use]
+    pub fn gateway_of(ticket: &str) -> Option<&str> {
+        ticket.split_once(GATEWAY_END).map(|(gateway, _)| gateway)
     }
 
     /// What stands before every path of Weir, as browsers know it.
@@ -103,7 +120,7 @@ impl SignInLinks {
             .filter(|ticket| tickets.open.get(*ticket).is_some_and(|(_, until)| *until > now + LEAST));
         let ticket = match known {
             Some(ticket) => ticket.clone(),
-            None => tickets.issue(caller, now)?,
+            None => tickets.issue(caller, self.gateway.as_deref(), now)?,
         };
         Some(format!("{}?ticket={ticket}", self.page()))
     }
@@ -146,8 +163,12 @@ impl LinkTickets {
         Some((caller, until))
     }
 
-    fn issue(&mut self, caller: &Arc<Caller>, now: Instant) -> Option<Box<str>> {
-        let ticket: Box<str> = random()?.into();
+    fn issue(&mut self, caller: &Arc<Caller>, gateway: Option<&str>, now: Instant) -> Option<Box<str>> {
+        let random = random()?;
+        let ticket: Box<str> = match gateway {
+            Some(gateway) => format!("{gateway}{GATEWAY_END}{random}").into(),
+            None => random.into(),
+        };
         if self.open.len() >= TICKETS {
             self.open.retain(|_, (_, until)| *until > now);
         }

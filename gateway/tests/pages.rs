@@ -158,6 +158,7 @@ const TABLES: &[(&str, &str)] = &[
     ("Store", "`[store]`"),
     ("Tls", "`[tls]`"),
     ("Admin", "`[admin]`"),
+    ("Replica", "`[replica]`"),
     ("Audit", "`[audit]`"),
     ("Record", "`[record]`"),
     ("Otlp", "`[audit.otlp]`"),

@@ -7,8 +7,11 @@ use std::path::PathBuf;
 use serde_json::json;
 use weir_tests::client::{answer, with_meta};
 use weir_tests::peer::Launch;
+use weir_tests::redis::Redis;
 use weir_tests::suite::{SuiteVerdict, Way, client_scenarios, run, run_client};
 use weir_tests::{Client, Gateway, Peer, paths};
+
+use crate::replicas;
 
 const LEGACY: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
@@ -53,6 +56,21 @@ async fn http_modern() {
     let gateway = Gateway::start(&fixture.config("fixture")).await;
     gateway.healthy(&["fixture"]).await;
     assert_all(&run(&gateway.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
+}
+
+/// Behind a balancer that keeps nobody anywhere, so that nearly each request of a session is at the wrong gateway.
+#[tokio::test]
+async fn legacy_through_two_gateways() {
+    let (fixture, redis) = (Peer::fixture("legacy").await, Redis::start().await);
+    let (_gateways, balancer) = replicas::balanced(&redis, &fixture.config("fixture")).await;
+    assert_all(&run(&balancer.url("/mcp/fixture"), LEGACY, None).await, LEGACY_COUNT);
+}
+
+#[tokio::test]
+async fn modern_through_two_gateways() {
+    let (fixture, redis) = (Peer::fixture("modern").await, Redis::start().await);
+    let (_gateways, balancer) = replicas::balanced(&redis, &fixture.config("fixture")).await;
+    assert_all(&run(&balancer.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
 }
 
 #[tokio::test]

@@ -135,6 +135,14 @@ fn helm_renders_a_pod_that_is_confined() {
     if let Some((is_good, said)) = tool("kubernetes-validate", &["--strict", file.to_str().unwrap()]) {
         assert!(is_good, "{said}");
     }
+    let render =
+        |more: &[&str]| tool("helm", &[&["template", "team", chart, "-f", values][..], more].concat()).unwrap();
+    let (is_good, said) = render(&["--set", "replicas=2"]);
+    assert!(!is_good && said.contains("several replicas share a store"), "{said}");
+    let (is_good, several) = render(&["--set", "replicas=3,persistence.enabled=false"]);
+    assert!(is_good && several.contains("replicas: 3") && several.contains("kind: PodDisruptionBudget"), "{several}");
+    let (is_good, scaled) = render(&["--set", "autoscaling.enabled=true,persistence.enabled=false"]);
+    assert!(is_good && scaled.contains("kind: HorizontalPodAutoscaler") && !scaled.contains("replicas: 1"), "{scaled}");
     let (is_good, said) = tool("helm", &["template", "team", chart]).unwrap();
     assert!(!is_good && said.contains("the text of weir.toml is needed"), "{said}");
 }

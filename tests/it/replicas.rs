@@ -2,14 +2,19 @@
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use weir_tests::client::{answer, initialize};
+use weir_tests::balancer::Balancer;
+use weir_tests::client::{answer, initialize, with_meta};
 use weir_tests::events::Events;
+use weir_tests::peer::free_port;
 use weir_tests::redis::Redis;
 use weir_tests::sse::SseClient;
 use weir_tests::stub::Offer;
 use weir_tests::terminal::{ENVIRONMENT, lines};
+use weir_tests::tokens::token_of;
 use weir_tests::wait::{PATIENCE, until};
-use weir_tests::{Client, Gateway, Issuer, LEGACY, Peer, Request, Response, Stub};
+use weir_tests::{Authority, Browser, Client, Gateway, Issuer, LEGACY, Peer, Request, Response, Stub};
+
+use crate::sign_in::{AUDIENCE, guarded, modern, text};
 
 /// What a client is told whose gateway died with its call.
 const LOST: &str = "the gateway that ran this call has ended, and the call may have run";
@@ -34,6 +39,13 @@ async fn pair(redis: &Redis, upstream: &str) -> [Gateway; 2] {
         gateway.logs("upstream is healthy").await;
     }
     both
+}
+
+/// The same behind a balancer that keeps nobody anywhere.
+pub(crate) async fn balanced(redis: &Redis, upstream: &str) -> ([Gateway; 2], Balancer) {
+    let gateways = pair(redis, upstream).await;
+    let balancer = Balancer::start(free_port(), [&gateways[0], &gateways[1]].map(|gateway| gateway.address())).await;
+    (gateways, balancer)
 }
 
 fn call(client: &Client, tool: &str) -> (u64, Request) {
@@ -307,4 +319,144 @@ async fn a_message_of_http_sse_reaches_its_stream_through_any_gateway() {
     assert_eq!(client.call("echo", json!({ "message": "hi" })).await, "hi");
     drop(client);
     until("the store has forgotten it", || redis.ask(&["keys", "weir:{sessions}:e:*"]).trim().is_empty()).await;
+}
+
+/// What clients of the modern era carry from one request to the next.
+#[tokio::test]
+async fn a_cursor_and_a_call_that_waits_for_answers_are_good_at_the_other_gateway() {
+    let (fixture, redis) = (Peer::fixture("legacy").await, Redis::start().await);
+    let config = format!("limits.page_size = 2\n{}", config(&redis, &fixture.config("fixture")));
+    let one = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    for gateway in [&one, &other] {
+        gateway.healthy(&["fixture"]).await;
+    }
+    let ask = async |gateway: &Gateway, method: &str, params: Value| {
+        let client = Client::modern(gateway, "/mcp");
+        let able = json!({ "elicitation": { "form": {} } });
+        let (id, request) = client.request_with(method, with_meta(params.clone(), &able));
+        answer(client.send(client.dressed(request, method, &params)).await, id).await
+    };
+    // The key of both comes from the store, soon after the start.
+    let end = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let first = ask(&one, "tools/list", json!({})).await;
+        let next = ask(&other, "tools/list", json!({ "cursor": first["result"]["nextCursor"] })).await;
+        if next["result"]["tools"].as_array().is_some_and(|tools| !tools.is_empty()) {
+            assert_ne!(first["result"]["tools"], next["result"]["tools"]);
+            break;
+        }
+        assert!(tokio::time::Instant::now() < end, "{first} {next}");
+    }
+    let call = json!({ "name": "fixture__test_elicitation", "arguments": { "message": "Who are you?" } });
+    let asked = ask(&one, "tools/call", call.clone()).await;
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let name = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let content = json!({ "username": "ada", "email": "a@example.com" });
+    let mut again = call;
+    again["requestState"] = asked["result"]["requestState"].clone();
+    again["inputResponses"] = json!({ name: { "action": "accept", "content": content } });
+    let done = ask(&other, "tools/call", again.clone()).await;
+    assert!(done.to_string().contains("ada"), "{done} {}", other.log());
+    assert!(ask(&one, "tools/call", again).await["error"].is_object(), "a state is good once");
+}
+
+#[tokio::test]
+async fn a_browser_signs_in_through_a_balancer_and_the_call_goes_on() {
+    let authority = Authority::with(&json!({ "names": true }));
+    let (_stub, upstream) = guarded(&authority, "github", "principal").await;
+    let (redis, port) = (Redis::start().await, free_port());
+    let auth = format!("[auth]\nissuer = {:?}\naudience = {AUDIENCE:?}\n", authority.issuer());
+    let config = format!("public_url = \"http://127.0.0.1:{port}\"\n{auth}{}", config(&redis, &upstream));
+    let environment = [ENVIRONMENT[0], ("WEIR_TESTS_SECRET", "s3cret: +&%")];
+    let gateways = [Gateway::start_with(&config, &environment).await, Gateway::start_with(&config, &environment).await];
+    let balancer = Balancer::start(port, [&gateways[0], &gateways[1]].map(|gateway| gateway.address())).await;
+    for (person, rounds) in [("ada", 3), ("eve", 3)] {
+        let mut browser = Browser::of(person);
+        let token = token_of(authority.issuer(), &mut browser, AUDIENCE).await;
+        let client = Client::modern_at(balancer.address(), "/mcp").with_token(&token);
+        // With each request another gateway is asked.
+        let asked = modern(&client, "github__echo", json!({})).await;
+        let link = asked["result"]["inputRequests"]["sign_in_github"]["params"]["url"].as_str();
+        let page = browser.open(link.unwrap_or_else(|| panic!("no link: {asked}"))).await;
+        assert!(page.text.contains("connect/github/login"), "{page:?}");
+        let page = browser.press(&page, "connect/github/login").await;
+        assert!(page.text.contains("Signed in at github"), "{page:?}");
+        for _ in 0..rounds {
+            let page = browser.open(&balancer.url("/connect")).await;
+            assert!(page.text.contains(person) && page.text.contains("connect/github/logout"), "{page:?}");
+        }
+        let end = tokio::time::Instant::now() + PATIENCE;
+        for round in 0..2 * rounds {
+            let answer = modern(&client, "github__echo", json!({})).await;
+            if answer["result"]["resultType"] == "input_required" {
+                // The other gateway hears of the login within a second.
+                assert!(round == 0 || tokio::time::Instant::now() < end, "{answer}");
+                continue;
+            }
+            assert_eq!(text(&answer["result"]), "hi");
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_gateways_each_of_which_dies_time_and_again_end_no_session_and_answer_no_call_twice() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let port = free_port();
+    let config = config(&redis, &stub.config("stub"));
+    let mut gateways =
+        vec![Gateway::start_with(&config, &ENVIRONMENT).await, Gateway::start_with(&config, &ENVIRONMENT).await];
+    let addresses = [gateways[0].address(), gateways[1].address()];
+    let balancer = Balancer::start(port, addresses).await;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(Client::legacy_at(balancer.address(), "/mcp/stub", LEGACY, &json!({})).await);
+    }
+    for round in 0..4 {
+        let mut first = gateways.remove(0);
+        let address = first.address();
+        let calling = clients.iter().map(|client| {
+            let (id, request) = call(client, "echo");
+            (id, request, balancer.address())
+        });
+        let calling: Vec<_> =
+            calling.map(|(id, request, to)| tokio::spawn(async move { (id, request.try_send(to).await) })).collect();
+        first.signal(Signal::KILL);
+        first.end().await;
+        for call in calling {
+            // An answer, or word that there is none. Nobody waits in vain.
+            let (id, response) = call.await.unwrap();
+            if let Ok(response) = response
+                && response.status == 200
+            {
+                assert_eq!(answer(response, id).await["result"]["content"][0]["text"], "the end");
+            }
+        }
+        for client in &clients {
+            let end = tokio::time::Instant::now() + PATIENCE;
+            while echo_at(balancer.address(), client).await != 200 {
+                assert!(tokio::time::Instant::now() < end, "round {round}: {}", gateways[0].log());
+            }
+        }
+        gateways.push(Gateway::start_at_with(address.port(), &config, &ENVIRONMENT).await);
+    }
+    let asked = stub.asked("tools/call");
+    let ids: Vec<_> = asked
+        .iter()
+        .map(|seen| (seen.header("mcp-session-id").map(str::to_owned), seen.message()["id"].clone()))
+        .collect();
+    for (at, id) in ids.iter().enumerate() {
+        assert!(!ids[..at].contains(id), "{id:?} ran twice");
+    }
+}
+
+/// The status of a call through whichever gateway; none for a connection that broke.
+async fn echo_at(address: std::net::SocketAddr, client: &Client) -> u16 {
+    let (id, request) = call(client, "echo");
+    let Ok(response) = request.try_send(address).await else { return 0 };
+    let status = response.status;
+    if status == 200 {
+        assert_eq!(answer(response, id).await["result"]["content"][0]["text"], "the end");
+    }
+    status
 }

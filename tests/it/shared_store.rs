@@ -1,6 +1,5 @@
 //! Gateways that share a store at a real server of Redis.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,7 +8,6 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use weir_tests::client::{answer, with_meta};
 use weir_tests::gateway::NEEDS_SIGN_IN;
-use weir_tests::process::Process;
 use weir_tests::redis::{PASSWORD, Redis, Sentinels, USER};
 use weir_tests::stub::Offer;
 use weir_tests::terminal::{
@@ -314,7 +312,7 @@ async fn a_key_of_one_machine_and_a_password_in_a_url_are_refused() {
 
 /// What clients of the modern era carry from one request to the next, as the page has it.
 #[tokio::test]
-async fn a_modern_client_takes_tasks_and_approvals_to_any_gateway_and_a_cursor_to_none() {
+async fn a_modern_client_takes_tasks_and_approvals_to_any_gateway_and_a_cursor_to_none_that_stands_alone() {
     const EXTENSION: &str = "io.modelcontextprotocol/tasks";
     let offer = Offer { capabilities: json!({ "extensions": { EXTENSION: {} } }), legacy: false, ..Offer::default() };
     let tools = ["echo", "task"].map(str::to_owned).to_vec();
@@ -450,43 +448,6 @@ async fn a_store_is_copied_either_way_and_what_is_newer_stays() {
     for arguments in [&["check"][..], &["migrate", "--to", back.to_str().unwrap()]] {
         let (code, said) = store(&file_of_next, arguments);
         assert!(code == Some(69) && said.contains("is away"), "{code:?} {said}");
-    }
-}
-
-/// The configuration of the pages, before two gateways.
-#[tokio::test]
-async fn a_load_balancer_that_learns_keeps_a_session_at_its_gateway() {
-    let (stub, redis) = (Stub::start().await, Redis::start().await);
-    let config = config_at(&redis.url(), &stub, "");
-    let gateways = [Gateway::start_with(&config, &ENVIRONMENT).await, Gateway::start_with(&config, &ENVIRONMENT).await];
-    for gateway in &gateways {
-        gateway.healthy(&["u"]).await;
-        until_status(gateway, 200).await;
-    }
-    let page = std::fs::read_to_string(paths::tests().join("../config/haproxy.cfg")).unwrap();
-    let port = weir_tests::peer::free_port();
-    let page = page.replace("bind :8080", &format!("bind 127.0.0.1:{port}"));
-    let page = page.replace("10.0.0.1:8080", &gateways[0].address().to_string());
-    let page = page.replace("10.0.0.2:8080", &gateways[1].address().to_string());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("haproxy.cfg");
-    std::fs::write(&file, page.replace("leastconn", "random")).unwrap();
-    let mut command = Command::new("haproxy");
-    let _balancer = Process::start("haproxy", command.arg("-db").arg("-f").arg(&file));
-    let address: SocketAddr = ([127, 0, 0, 1], port).into();
-    until("the balancer serves", || std::net::TcpStream::connect(address).is_ok()).await;
-    let mut sessions = Vec::new();
-    let begun = |gateway: &Gateway| lines(gateway, "\"method\":\"initialize\"");
-    while gateways.iter().any(|gateway| begun(gateway) < 2) {
-        assert!(sessions.len() < 100, "one gateway has them all");
-        sessions.push(Client::legacy_at(address, "/mcp/u", LEGACY, &json!({})).await);
-    }
-    for _ in 0..3 {
-        for client in &sessions {
-            client.call("echo", json!({ "message": "m" })).await;
-        }
-        // A call of the modern era goes anywhere.
-        Client::modern_at(address, "/mcp/u").call("echo", json!({ "message": "m" })).await;
     }
 }
 

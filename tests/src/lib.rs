@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a harness that cannot go on fails the test it serves")]
 
 pub mod authority;
+pub mod balancer;
 pub mod bridge;
 pub mod browser;
 pub mod chromium;

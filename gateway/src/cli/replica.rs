@@ -118,6 +118,17 @@ pub(super) async fn look_after(proxy: Arc<Proxy>) {
         };
         async move { registry.write(&sessions, lost).await }
     };
+    let share = || {
+        let (registry, proxy) = (Arc::clone(&registry), Arc::clone(&proxy));
+        async move {
+            loop {
+                match registry.replicas().store().secret("state-key").await {
+                    Ok(secret) => return proxy.share_state(&secret),
+                    Err(_) => tokio::time::sleep(AGAIN).await,
+                }
+            }
+        }
+    };
     let queue = Arc::new(tokio::sync::Mutex::new(sessions.memory().mirror()));
     let copy = || {
         let (registry, sessions, queue) = (Arc::clone(&registry), Arc::clone(&sessions), Arc::clone(&queue));
@@ -128,6 +139,7 @@ pub(super) async fn look_after(proxy: Arc<Proxy>) {
         }
     };
     tokio::join!(
+        always("sharing the key of states", share),
         always("telling other gateways", announce),
         always("writing sessions down", write),
         always("copying streams", copy),

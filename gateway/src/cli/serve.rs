@@ -344,7 +344,8 @@ fn app(
 ) -> (Arc<App>, Arc<Proxy>) {
     let limits = snapshot.limits();
     let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay_buffer));
-    let links = Arc::new(SignInLinks::new(root));
+    let gateway = registry.as_ref().map(|registry| registry.replicas().me().id.as_str());
+    let links = Arc::new(SignInLinks::new(root).of_gateway(gateway));
     if callers.are_local() || callers.are_proved() {
         manager.set_page(links.page(), callers.are_local());
     }

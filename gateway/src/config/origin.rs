@@ -34,7 +34,6 @@ strings! {
     HostName: "a host name, as a string", { "type": "string", "minLength": 1 };
     WebOrigin: "an origin such as \"https://app.example.com\"", { "type": "string", "pattern": "://" };
     WebUrl: "a URL such as \"https://login.example.com\"", { "type": "string", "pattern": "^https?://" };
-    ReplicaAddress: "an address such as \"10.0.0.5\" or \"weir-0.weir:9465\"", { "type": "string", "minLength": 1 };
     ServiceOrigin: "an origin such as \"https://tokens.example.com\"", { "type": "string", "pattern": "^https?://" };
 }
 
@@ -148,7 +147,24 @@ impl FromStr for ServiceOrigin {
 
 #[cfg(test)]
 mod tests {
-    use super::{HostName, ServiceOrigin, WebOrigin, WebUrl};
+    use super::{HostName, ReplicaAddress, ServiceOrigin, WebOrigin, WebUrl};
+
+    #[test]
+    fn reads_addresses_of_gateways() {
+        for (text, host, port) in [
+            ("10.0.0.5", "10.0.0.5", None),
+            ("10.0.0.5:9465", "10.0.0.5", Some(9465)),
+            ("weir-0.weir:9465", "weir-0.weir", Some(9465)),
+            ("fd00::1", "[fd00::1]", None),
+            ("[fd00::1]", "[fd00::1]", None),
+            ("[fd00::1]:9465", "[fd00::1]", Some(9465)),
+        ] {
+            assert_eq!(text.parse(), Ok(ReplicaAddress { host: host.to_owned(), port }), "{text}");
+        }
+        for bad in ["", "weir:", "weir:0", "weir:x", "http://weir", "we ir", "weir:70000"] {
+            assert!(bad.parse::<ReplicaAddress>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn reads_urls_of_the_web() {

@@ -7,7 +7,7 @@ mod telemetry;
 
 use std::str::FromStr;
 
-use super::origin::{HostName, ReplicaAddress, WebOrigin, WebUrl};
+use super::origin::{HostName, WebOrigin, WebUrl};
 use super::quantity::{Memory, Period, Size};
 use super::read::{Unreadable, table};
 use super::string::{
@@ -116,7 +116,7 @@ table! {
         listen: Address,
         /// What the others reach it by, with or without a port: `"${env:POD_IP}"`. Needed if `listen` is not one address.
         /// Default: `listen`.
-        address: ReplicaAddress,
+        address: TemplateString,
     }
 
     /// Record calls, refusals and sign-ins in a file that shows whether somebody has changed it.

@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use weir_store::{Key, Swap, Value, Version};
+use weir_store::{Key, Listed, Swap, Value, Version};
 use zeroize::Zeroizing;
 
 use super::{CredentialManager, TokenStoreError, token_store::TokenStore};
@@ -85,13 +85,14 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// The ids of the gateways that serve.
+    /// The gateways that serve.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn gateways(&self) -> Result<Vec<String>, TokenStoreError> {
+    pub async fn gateways(&self) -> Result<Vec<Replica>, TokenStoreError> {
         let listed = self.0.open().await?.store.list(&[Key::new(GATEWAYS, &[])]).await?;
-        Ok(listed.iter().filter_map(|listed| listed.key.parts().pop()).collect())
+        let replica = |listed: Listed| Some(Replica { id: listed.key.parts().pop()?, address: listed.about });
+        Ok(listed.into_iter().filter_map(replica).collect())
     }
 
     /// Writes a session down where the record has this version, or there is none; gives its new version. None if somebody

@@ -234,6 +234,11 @@ async fn has_given_up(context: &RequestContext, upstream: &Upstream) -> bool {
 }
 
 impl SignInPrompt {
+    /// Has other gateways that share this secret take what clients carry.
+    pub(super) fn share_state(&self, secret: &[u8; 32]) {
+        self.seal.share(secret, "sign-in");
+    }
+
     /// The logins that a caller is to give: the one that is needed now first, then all the others that are missing.
     async fn wanted(
         &self,

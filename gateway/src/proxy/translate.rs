@@ -49,7 +49,7 @@ use super::{
 pub(super) use call::TranslatedStream;
 pub(super) use input_loop::{InputItem, InputStream, Reporter};
 pub(super) use list_cache::ListCache;
-pub(super) use pending_input::PendingInput;
+pub(super) use pending_input::{PendingInput, gateway_of};
 pub(super) use pool::{SharedSessionPool, SharedSessions};
 pub(super) use subscription::TranslatedSubscription;
 

@@ -36,6 +36,7 @@ use super::{App, authn::Authenticator, client_metadata::ClientMetadata, listen::
 
 pub(super) use authorize::AUTHORIZE;
 use browser_sessions::{BrowserSession, BrowserSessions};
+use cookie::Cookie;
 use oidc::OidcLogins;
 use page::{Row, RowState};
 
@@ -74,6 +75,8 @@ pub struct Connect {
     logins: Vec<OidcLogins>,
     client: ClientMetadata,
     trusts_links: bool,
+    /// Says which gateway knows a browser.
+    gateway: Cookie,
 }
 
 /// What a browser is given.
@@ -111,7 +114,15 @@ impl Connect {
             logins,
             client,
             trusts_links: config.trusts_sign_in_links(),
+            gateway: Cookie::new("weir-gateway", secure),
         }
+    }
+
+    /// The gateway that knows a browser: that of the link that it opens, or the one that it was at.
+    pub(super) fn gateway_of(&self, exchange: &HttpExchange) -> Option<String> {
+        let ticket = exchange.query().and_then(|query| value(query.as_bytes(), "ticket"));
+        let of_ticket = ticket.as_deref().and_then(SignInLinks::gateway_of).map(str::to_owned);
+        of_ticket.or_else(|| self.gateway.values(&exchange.cookies()).next().map(str::to_owned))
     }
 
     /// What authorization servers read of Weir at a path, if anything.
@@ -158,6 +169,10 @@ impl App {
         if let Some(mut cookie) = cookie.and_then(|cookie: String| HeaderValue::from_str(&cookie).ok()) {
             cookie.set_sensitive(true);
             head.push((SET_COOKIE, cookie));
+        }
+        if let Some(registry) = self.proxy.registry() {
+            let known = self.connect.gateway.set(&registry.replicas().me().id, None);
+            head.extend(HeaderValue::from_str(&known).ok().map(|known| (SET_COOKIE, known)));
         }
         if matches!(reply, BrowserReply::Page(503, _)) {
             head.push((RETRY_AFTER, HeaderValue::from_static("5")));

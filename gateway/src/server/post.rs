@@ -7,7 +7,7 @@ use weir_mcp::{
     Era, InboundRequest, Message,
     classify::{self, Claims, Rejection},
     headers,
-    message::Kind,
+    message::{Field, Kind},
 };
 
 use crate::{
@@ -21,32 +21,44 @@ use super::{
     App,
     listen::{BodyError, HttpExchange},
     messages::Messages,
-    refusal, slow,
+    refusal,
+    session_owner::Whereabouts,
+    slow,
 };
 
 impl App {
-    /// One message, or a batch of legacy ones.
-    pub(super) async fn post(self: &Arc<Self>, endpoint: &Endpoint, exchange: &mut HttpExchange) -> Answer {
+    /// One message, or a batch of legacy ones. No answer if it is written already.
+    pub(super) async fn post(self: &Arc<Self>, endpoint: &Endpoint, exchange: &mut HttpExchange) -> Option<Answer> {
         let inbound = match self.inbound(exchange).await {
             Ok(inbound) => inbound,
-            Err(refusal) => return refusal,
+            Err(refusal) => return Some(refusal),
         };
         let era = match classify::classify(&inbound, &claims(exchange)) {
             Ok(era) => era,
-            Err(why) => return rejected(endpoint, exchange, inbound, why),
+            Err(why) => return Some(rejected(endpoint, exchange, inbound, why)),
         };
         let accept = exchange.header("accept").unwrap_or_default();
         let is_modern = era == Era::Modern && matches!(inbound, InboundRequest::Single(_));
         let accepts = if is_modern { headers::accepts_json(accept) } else { headers::accepts_json_and_events(accept) };
         if !accepts {
-            return refusal::not_acceptable("application/json and text/event-stream");
+            return Some(refusal::not_acceptable("application/json and text/event-stream"));
         }
         match inbound {
             InboundRequest::Single(message) if is_modern => {
+                if message.raw(Field::RequestState).is_some()
+                    && let Some(registry) = self.proxy.registry()
+                {
+                    // Boxed: few calls come back with answers, and every call would have room for it.
+                    match Box::pin(self.at_waiting_call(registry, &message, exchange)).await {
+                        Whereabouts::Here => {}
+                        Whereabouts::Answered => return None,
+                        Whereabouts::Refused(answer) => return Some(*answer),
+                    }
+                }
                 let context = context(era, endpoint, exchange, message, None);
-                self.handle_message(exchange, &context).await
+                Some(self.handle_message(exchange, &context).await)
             }
-            inbound => self.legacy(endpoint, exchange, inbound).await,
+            inbound => Some(self.legacy(endpoint, exchange, inbound).await),
         }
     }
 

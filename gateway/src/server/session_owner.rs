@@ -1,4 +1,5 @@
-//! Requests for what another gateway has: a legacy session, or a stream of HTTP+SSE.
+//! Requests for what another gateway has: a legacy session, a stream of HTTP+SSE, a call that waits for its client's
+//! answers, or a browser that has signed in there.
 //!
 //! The request goes to that gateway as it came, with who its caller has proved to be in place of what proves it. The answer
 //! comes back as it is. When the other gateway is gone, a session is taken over and the request answered here. Nothing is
@@ -13,7 +14,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use weir_mcp::{Era, InboundRequest, classify::classify_bare, message::Kind};
+use weir_mcp::{Era, InboundRequest, Message, classify::classify_bare, message::Kind};
 
 use crate::{
     caller::{Caller, CallerRecord},
@@ -21,11 +22,11 @@ use crate::{
     http::{HeaderName, HeaderValue, Method, Request, Response},
     proxy::Answer,
     replica::{MISDIRECTED, ReplicaError, Replicas},
-    session::Claim,
+    session::{Claim, SessionRegistry},
 };
 
 use super::{
-    App, deliver,
+    App, connect, deliver,
     listen::{Handler, HttpExchange},
     post, refusal, sse,
 };
@@ -36,12 +37,11 @@ const TRIES: usize = 3;
 /// What one gateway tells another of a request.
 const FORWARDED: HeaderName = HeaderName::from_static("weir-forwarded");
 
-/// Headers that are of one connection, or prove to this gateway who calls.
-const KEPT_HERE: [&str; 15] = [
+/// Headers that are of one connection, or prove to this gateway who calls. Browsers are known there by their cookies.
+const KEPT_HERE: [&str; 14] = [
     "authorization",
     "connection",
     "content-length",
-    "cookie",
     "date",
     "dpop",
     "expect",
@@ -89,6 +89,8 @@ struct Forwarded {
     ends: Option<u64>,
     /// Where it came from.
     peer: SocketAddr,
+    /// What it called Weir by.
+    host: Option<String>,
 }
 
 impl Wanted {
@@ -106,6 +108,7 @@ impl Forwarded {
             caller: exchange.caller().map(|caller| CallerRecord::with_token(caller)),
             ends: exchange.ends().map(|end| u64::try_from(since(end)).unwrap_or(u64::MAX)),
             peer: exchange.peer(),
+            host: exchange.host().map(str::to_owned),
         }
     }
 
@@ -160,7 +163,37 @@ impl App {
         Whereabouts::refused(refusal::gateway_away("several gateways want its session at once"))
     }
 
-    /// Has the gateway that has a session answer a request. None if that gateway is gone.
+    /// Has the gateway answer a request at which its call waits for answers.
+    pub(super) async fn at_waiting_call(
+        &self,
+        registry: &SessionRegistry,
+        message: &Message,
+        exchange: &mut HttpExchange,
+    ) -> Whereabouts {
+        let Some(gateway) = self.proxy.waits_at(message) else { return Whereabouts::Here };
+        let Some(gateway) = registry.replicas().other(&gateway).await else { return Whereabouts::Here };
+        exchange.keep_body(message.bytes().clone());
+        self.carry(registry.replicas(), &gateway, exchange).await.unwrap_or(Whereabouts::Here)
+    }
+
+    /// Answers a browser, at the gateway that knows it.
+    pub(super) async fn browser(&self, exchange: &mut HttpExchange) {
+        if let Some(registry) = self.proxy.registry()
+            && let Some(gateway) = self.connect.gateway_of(exchange)
+            && let Some(gateway) = registry.replicas().other(&gateway).await
+        {
+            match self.carry(registry.replicas(), &gateway, exchange).await {
+                Some(Whereabouts::Answered) => return,
+                Some(Whereabouts::Refused(answer)) => {
+                    return deliver::deliver(exchange, *answer, self.draining.subscribe()).await;
+                }
+                Some(Whereabouts::Here) | None => {}
+            }
+        }
+        self.connect(exchange).await;
+    }
+
+    /// Has another gateway answer a request. None if that gateway is gone.
     async fn carry(&self, replicas: &Replicas, owner: &Replica, exchange: &mut HttpExchange) -> Option<Whereabouts> {
         // It was here until now, and is over.
         if owner == replicas.me() {
@@ -280,9 +313,12 @@ impl Handler for ReplicaPort {
         let Some(forwarded) = forwarded.filter(|_| self.app.wanted(exchange).is_none()) else {
             return exchange.respond(MISDIRECTED, &[], Bytes::new()).await;
         };
-        let Forwarded { caller, ends, peer, .. } = forwarded;
+        let Forwarded { caller, ends, peer, host, .. } = forwarded;
         let ends = ends.and_then(|millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
-        exchange.speak_for(peer, caller.map(CallerRecord::caller), ends);
+        exchange.speak_for(peer, host, caller.map(CallerRecord::caller), ends);
+        if connect::is_page(exchange.path()) || connect::is_console(exchange) {
+            return self.app.connect(exchange).await;
+        }
         if let Some(answer) = self.app.answer_admitted(exchange).await {
             deliver::deliver(exchange, answer, self.app.draining.subscribe()).await;
         }

@@ -1,7 +1,8 @@
 //! The addresses for programs and for other gateways.
 
 use super::context::Context;
-use crate::config::read::Setting;
+use crate::config::origin::ReplicaAddress;
+use crate::config::read::{Setting, Unreadable};
 use crate::config::written::Root;
 use crate::config::{AdminConfig, ReplicaConfig};
 
@@ -41,10 +42,14 @@ pub(super) fn replica(root: &Root, is_shared: bool, context: &mut Context<'_, '_
         let hint = "address = \"${env:POD_IP}\"".to_owned();
         context.report.add(listen.span.clone(), format!("others cannot reach this one at {address}"), Some(hint));
     }
-    let named = written.address.set().map(|at| &at.value);
-    Some(ReplicaConfig {
-        listen: address,
-        host: named.map(|named| named.host.clone()),
-        port: named.and_then(|named| named.port),
-    })
+    let Some(named) = written.address.set() else {
+        return Some(ReplicaConfig { listen: address, host: None, port: None });
+    };
+    match context.expand(named)?.value.expose().parse::<ReplicaAddress>() {
+        Ok(ReplicaAddress { host, port }) => Some(ReplicaConfig { listen: address, host: Some(host), port }),
+        Err(Unreadable { message, hint }) => {
+            context.report.add(named.span.clone(), message, Some(hint.into_owned()));
+            None
+        }
+    }
 }

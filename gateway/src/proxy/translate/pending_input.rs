@@ -7,7 +7,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -49,9 +49,20 @@ pub(super) struct OpenQuestion {
     message: Box<Message>,
 }
 
+/// What stands between the name of a gateway and a sealed state, which has none of it.
+const GATEWAY_END: char = '.';
+
+/// The gateway at which the call waits that a request goes on with, if its state names one.
+pub(in crate::proxy) fn gateway_of(request: &Message) -> Option<String> {
+    let state = request.text(Field::RequestState)?;
+    state.split_once(GATEWAY_END).map(|(gateway, _)| gateway.to_owned())
+}
+
 /// The calls that wait.
 pub(in crate::proxy) struct PendingInput {
     seal: SealedState,
+    /// What tells this gateway from others that share its store; none where it is alone.
+    gateway: OnceLock<String>,
     next: AtomicU64,
     calls: Mutex<HashMap<u64, PendingCall>>,
     quota: Arc<Quota>,
@@ -95,7 +106,14 @@ impl PendingInput {
     /// Room for so many calls.
     pub(in crate::proxy) fn new(calls: Shares) -> Self {
         let quota = Quota::new("pending_inputs", calls);
-        Self { seal: SealedState::default(), next: AtomicU64::new(0), calls: Mutex::default(), quota }
+        let (seal, gateway) = (SealedState::default(), OnceLock::new());
+        Self { seal, gateway, next: AtomicU64::new(0), calls: Mutex::default(), quota }
+    }
+
+    /// From now on has states say that their calls wait at this gateway.
+    pub(in crate::proxy) fn name_gateway(&self, gateway: &str) {
+        // The first name counts.
+        drop(self.gateway.set(gateway.to_owned()));
     }
 
     /// Allows another number of them.
@@ -118,7 +136,10 @@ impl PendingInput {
         let now = Instant::now();
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let state = self.seal.seal(&key.to_be_bytes(), &running.call.bound);
-        let state = state.ok_or("the system has no randomness to give")?;
+        let mut state = state.ok_or("the system has no randomness to give")?;
+        if let Some(gateway) = self.gateway.get() {
+            state = format!("{gateway}{GATEWAY_END}{state}");
+        }
         // Those that nobody comes back for make way.
         self.reap();
         let permit = self.quota.take(&running.call.principal, Some(running.call.lease.session.name()));
@@ -133,7 +154,8 @@ impl PendingInput {
     /// The call that a client's state leads to, if the state is Weir's own, meant for this kind of call, and good still.
     pub(super) fn take(&self, request: &Message, bound: &[u8]) -> Option<SuspendedCall> {
         let state = request.text(Field::RequestState)?;
-        let key = u64::from_be_bytes(self.seal.open(&state, bound)?.try_into().ok()?);
+        let sealed = state.rsplit_once(GATEWAY_END).map_or(&*state, |(_, sealed)| sealed);
+        let key = u64::from_be_bytes(self.seal.open(sealed, bound)?.try_into().ok()?);
         let PendingCall { running, until, .. } = self.calls.lock().remove(&key)?;
         (until > Instant::now()).then_some(running)
     }

@@ -77,6 +77,8 @@ pub struct HttpExchange {
     body: Option<Permit>,
     /// The body, where it was read already.
     kept_body: Option<Bytes>,
+    /// `Host` of the request that another gateway has passed on.
+    forwarded_host: Option<String>,
     /// None for HTTP/2, which gathers by itself.
     line: Option<Arc<ConnectionState>>,
     answer: AnswerProgress,
@@ -138,6 +140,7 @@ impl HttpExchange {
             bodies,
             body: None,
             kept_body: None,
+            forwarded_host: None,
             line,
             answer: AnswerProgress::None,
             sent: 0,
@@ -177,7 +180,10 @@ impl HttpExchange {
 
     /// `Host`, or what HTTP/2 has in its place (RFC 9113 §8.3.1).
     pub fn host(&self) -> Option<&str> {
-        self.header("host").or_else(|| self.session.req_header().uri.authority().map(|authority| authority.as_str()))
+        let forwarded = self.forwarded_host.as_deref();
+        forwarded
+            .or_else(|| self.header("host"))
+            .or_else(|| self.session.req_header().uri.authority().map(|authority| authority.as_str()))
     }
 
     /// All headers.
@@ -228,7 +234,7 @@ impl HttpExchange {
     /// When it is larger, late, or not whole. It can still be answered, and is closed after that.
     pub async fn read_body(&mut self, cap: usize) -> Result<Bytes, BodyError> {
         if let Some(body) = self.kept_body.take() {
-            return Ok(body);
+            return if body.len() > cap { Err(BodyError::TooLarge) } else { Ok(body) };
         }
         let length = self.header(CONTENT_LENGTH.as_str()).and_then(|length| length.trim().parse::<usize>().ok());
         if length.is_some_and(|length| length > cap) {
@@ -270,8 +276,14 @@ impl HttpExchange {
     }
 
     /// Notes that the other end passes on what somebody else has sent, who has proved there who they are.
-    pub fn speak_for(&mut self, peer: SocketAddr, caller: Option<Arc<Caller>>, ends: Option<SystemTime>) {
-        self.peer = Peer::new(peer);
+    pub fn speak_for(
+        &mut self,
+        peer: SocketAddr,
+        host: Option<String>,
+        caller: Option<Arc<Caller>>,
+        ends: Option<SystemTime>,
+    ) {
+        (self.peer, self.forwarded_host) = (Peer::new(peer), host);
         self.set_caller(caller, ends);
     }
 
