@@ -22,7 +22,7 @@ use crate::{
 const LOCAL: &str = "local";
 
 /// A caller, as one gateway tells another or keeps it.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct CallerRecord {
     subject: String,
     issuer: Option<String>,
@@ -51,8 +51,8 @@ impl CallerRecord {
 
     /// The caller.
     #[must_use]
-    pub fn caller(self) -> Arc<Caller> {
-        let Self { subject, issuer, scopes, groups, key, claims, token } = self;
+    pub fn caller(&self) -> Arc<Caller> {
+        let Self { subject, issuer, scopes, groups, key, claims, token } = self.clone();
         let Some(issuer) = issuer else { return Caller::local() };
         let principal = Principal { subject, issuer: Some(issuer), scopes, groups, key, claims };
         match token {

@@ -45,13 +45,20 @@ const TARGETS: usize = 256;
 pub struct Replicas {
     me: Replica,
     store: ReplicaStore,
-    /// The addresses of those that serve by their ids, as far as the store has told.
-    serving: watch::Sender<HashMap<String, String>>,
-    /// When that was.
+    /// Those that serve by their ids, as far as the store has told.
+    serving: watch::Sender<HashMap<String, SeenReplica>>,
+    /// When that was, if it has told.
     read_at: Mutex<Option<Instant>>,
     link: OnceCell<HttpClient>,
     targets: Mutex<HashMap<String, Arc<HttpTarget>>>,
     told: LogThrottle,
+}
+
+/// A gateway that serves.
+struct SeenReplica {
+    address: String,
+    /// When the store had it last.
+    at: Instant,
 }
 
 /// Why another gateway has not answered.
@@ -138,14 +145,21 @@ impl Replicas {
         self.read().await
     }
 
-    /// Reads which gateways serve.
+    /// Reads which gateways serve. One that is missing counts until it has been missing for a while: after an outage of the
+    /// store they come back one after the other.
     async fn read(&self) -> Result<(), TokenStoreError> {
-        *self.read_at.lock() = Some(Instant::now());
-        let serving = self.store.gateways().await?.into_iter().map(|gateway| (gateway.id, gateway.address)).collect();
-        self.serving.send_if_modified(|known| {
-            let is_news = *known != serving;
-            *known = serving;
-            is_news
+        let read = self.store.gateways().await;
+        let now = Instant::now();
+        let had_failed = std::mem::replace(&mut *self.read_at.lock(), read.is_ok().then_some(now)).is_none();
+        let read = read?;
+        self.serving.send_modify(|serving| {
+            if had_failed {
+                serving.values_mut().for_each(|seen| seen.at = now);
+            }
+            for Replica { id, address } in read {
+                serving.insert(id, SeenReplica { address, at: now });
+            }
+            serving.retain(|_, seen| seen.at.elapsed() < ALIVE);
         });
         Ok(())
     }
@@ -170,7 +184,7 @@ impl Replicas {
         if id == self.me.id {
             return None;
         }
-        let known = |serving: &HashMap<String, String>| serving.get(id).cloned();
+        let known = |serving: &HashMap<String, SeenReplica>| serving.get(id).map(|seen| seen.address.clone());
         let mut address = known(&self.serving.borrow());
         // One that has just begun is not known yet. Whoever makes ids up costs the store no more than that.
         let is_due = || self.read_at.lock().is_none_or(|at| at.elapsed() >= READ_AGAIN);
@@ -180,20 +194,20 @@ impl Replicas {
         Some(Replica { id: id.to_owned(), address: address? })
     }
 
-    /// Resolves when a gateway that has served does so no more.
+    /// Resolves when a gateway does not serve any more.
     pub async fn lost(&self, gateway: &Replica) {
         let mut serving = self.serving.subscribe();
         // One that has just begun is not known yet.
-        let _ = serving.wait_for(|serving| serving.contains_key(&gateway.id)).await;
-        if serving.wait_for(|serving| !serving.contains_key(&gateway.id)).await.is_err() {
-            std::future::pending::<()>().await;
+        let known = serving.wait_for(|serving| serving.contains_key(&gateway.id));
+        if matches!(tokio::time::timeout(ALIVE, known).await, Ok(Ok(_))) {
+            let _ = serving.wait_for(|serving| !serving.contains_key(&gateway.id)).await;
         }
     }
 
-    /// Whether a gateway would be reached where this one is: it was there before.
+    /// Whether a gateway was where this one is reached now, and has ended.
     #[must_use]
     pub fn is_replaced_by_me(&self, gateway: &Replica) -> bool {
-        gateway.address == self.me.address && gateway.id != self.me.id
+        gateway.address == self.me.address && !self.serving.borrow().contains_key(&gateway.id)
     }
 
     /// Sends a request to another gateway, and returns when the head of its answer is here.

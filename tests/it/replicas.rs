@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use weir_tests::balancer::Balancer;
 use weir_tests::client::{answer, initialize, with_meta};
 use weir_tests::events::Events;
@@ -196,7 +197,15 @@ async fn when_a_gateway_dies_its_sessions_go_on_and_its_calls_are_answered() {
     one.end().await;
     drop(events);
 
-    echoes(&other, &resting).await;
+    // Several requests come at once, and one of them takes the session over.
+    let mut calls = JoinSet::new();
+    for (id, request) in (0..8).map(|_| call(&resting, "echo")) {
+        let address = other.address();
+        calls.spawn(async move { answer(request.send(address).await, id).await });
+    }
+    for answered in calls.join_all().await {
+        assert_eq!(answered["result"]["content"][0]["text"], "the end", "{answered}");
+    }
     assert_eq!(stub.asked("logging/setLevel").len(), 2, "the level is said again");
     let all = listen(&other, &answered, Some(&start)).await.events().messages().await;
     assert_eq!(all.last().unwrap()["result"]["content"][0]["text"], "the end", "{all:?}");

@@ -15,7 +15,7 @@ use weir_tests::terminal::{
 };
 use weir_tests::tokens::claims;
 use weir_tests::wait::{PATIENCE, until};
-use weir_tests::{Authority, Client, Gateway, Issuer, LEGACY, Request, Stub, paths};
+use weir_tests::{Authority, Client, Gateway, Issuer, Request, Stub, paths};
 
 /// What the log says when the store is away, and when it is back.
 const AWAY: &str = "sign-ins wait";

@@ -50,6 +50,13 @@ pub(super) async fn take_sessions(proxy: &Proxy, manager: &CredentialManager) {
             let endpoint = |name: &str, caller: Option<&Arc<Caller>>| proxy.endpoint_of(name, caller);
             let sessions = proxy.sessions().add_written(&values, endpoint);
             tracing::info!(sessions, "sessions of the process before go on");
+            if let Some(registry) = proxy.registry() {
+                for session in proxy.sessions().list() {
+                    if let Err(why) = registry.add(&session, proxy.sessions()).await {
+                        tracing::warn!("a session of the process before cannot go on at other gateways: {why}");
+                    }
+                }
+            }
         }
         Err(why) => tracing::warn!("sessions of the process before are lost; their clients open others: {why}"),
     }

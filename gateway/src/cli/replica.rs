@@ -5,7 +5,10 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use anyhow::Context;
 use parking_lot::Mutex;
 use pingora_rustls::ServerConfig;
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+};
 
 use crate::{
     config::ReplicaConfig,
@@ -25,6 +28,9 @@ use crate::{
 
 /// How long until something is tried again that cannot be had yet.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether what runs has ended.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// An address for other gateways, and what they are told.
 pub(super) struct ReplicaListener {
@@ -144,6 +150,39 @@ pub(super) async fn look_after(proxy: Arc<Proxy>) {
         always("writing sessions down", write),
         always("copying streams", copy),
     );
+}
+
+/// Leaves the sessions that are not busy to other gateways, as long as some are, and then answers these no more. What a call
+/// waits for that runs here, such as the answer to a question, still comes in until then.
+pub(super) async fn drain(
+    proxy: &Arc<Proxy>,
+    limit: Duration,
+    stop: watch::Sender<bool>,
+    serving: Option<JoinHandle<()>>,
+) {
+    let Some(serving) = serving else { return };
+    let leaving = async {
+        loop {
+            let idle = proxy.sessions().take_if(|session| session.is_shared() && !session.is_busy());
+            let left = idle.iter().map(|session| {
+                let (proxy, session) = (Arc::clone(proxy), Arc::clone(session));
+                async move { proxy.leave(&session).await }
+            });
+            left.collect::<JoinSet<()>>().join_all().await;
+            if proxy.sessions().list().iter().all(|session| !session.is_shared()) {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        // What has come to its end meanwhile, for clients that were not there.
+        while !proxy.sessions().memory().is_mirrored() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    drop(tokio::time::timeout(limit, leaving).await);
+    stop.send_replace(true);
+    // Its connections have a time limit of their own.
+    drop(serving.await);
 }
 
 fn bind(address: SocketAddr) -> Result<Listener, ListenError> {

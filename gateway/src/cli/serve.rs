@@ -188,9 +188,9 @@ async fn serve(
     let telemetry = TelemetryExport::start(settings.telemetry, Arc::new(move || measured.otlp_metrics()));
     let (port, admin) = listen_for_operators(config, &admin);
     let (stop_replica, stopped) = watch::channel(false);
-    let replica = tokio::spawn(task::or_never(
-        gateways.map(|gateways| gateways.serve(Arc::clone(&app), settings.listen.limits(), stopped)),
-    ));
+    let serve_gateways =
+        |gateways: ReplicaListener| tokio::spawn(gateways.serve(Arc::clone(&app), settings.listen.limits(), stopped));
+    let replica = gateways.map(serve_gateways);
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), settings.listen, sockets, ended));
     notify::ready();
 
@@ -209,14 +209,16 @@ async fn serve(
     if let Some(shutdown) = port {
         shutdown.send_replace(true);
     }
-    // Other gateways take sessions over from now on.
-    stop_replica.send_replace(true);
     reloading.abort();
     certificate.abort();
     summary.abort();
     shutdown.send_replace(true);
+    let drained = async {
+        let (serving, ()) = tokio::join!(serving, replica::drain(&proxy, DRAIN, stop_replica, replica));
+        serving.context("the listener failed")
+    };
     tokio::select! {
-        ended = serving => ended.context("the listener failed")?,
+        ended = drained => ended?,
         again = signalled() => again?,
     }
     background.abort();
@@ -229,7 +231,6 @@ async fn serve(
         again = signalled() => again?,
     }
     write_store(&proxy, manager).await;
-    replica.abort();
     if let Some(registry) = proxy.registry() {
         registry.replicas().withdraw().await;
     }

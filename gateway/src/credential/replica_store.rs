@@ -95,8 +95,8 @@ impl ReplicaStore {
         Ok(listed.into_iter().filter_map(replica).collect())
     }
 
-    /// Writes a session down where the record has this version, or there is none; gives its new version. None if somebody
-    /// else has written it meanwhile.
+    /// Writes a session down where the record has the version that is `known`; gives its new version. None if it has another
+    /// one, or is gone and not to be written anew.
     ///
     /// # Errors
     /// If the store cannot be written, or the session is too large.
@@ -105,7 +105,7 @@ impl ReplicaStore {
         digest: &str,
         owner: Option<&Replica>,
         state: Zeroizing<Vec<u8>>,
-        known: Option<Version>,
+        (known, anew): (Option<Version>, bool),
         ttl: Duration,
     ) -> Result<Option<Version>, TokenStoreError> {
         // Two texts always have a form in JSON.
@@ -113,8 +113,7 @@ impl ReplicaStore {
         let (key, value) = (Key::new(SESSIONS, &[digest]), Value { about, secret: state });
         let store = &self.0.open().await?.store;
         let swapped = match store.swap(&key, known, &value, Some(ttl)).await? {
-            // The store has forgotten it.
-            Swap::Lost(None) => store.swap(&key, None, &value, Some(ttl)).await?,
+            Swap::Lost(None) if anew => store.swap(&key, None, &value, Some(ttl)).await?,
             swapped => swapped,
         };
         Ok(match swapped {

@@ -47,7 +47,7 @@ const APPROVE: &str = "approve";
 const CLIENTS: &str = "clients";
 
 /// The longest form, in bytes.
-const FORM: usize = 16 * 1024;
+pub(super) const FORM: usize = 16 * 1024;
 
 const LOCATION: HeaderName = HeaderName::from_static("location");
 const SET_COOKIE: HeaderName = HeaderName::from_static("set-cookie");

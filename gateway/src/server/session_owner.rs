@@ -19,14 +19,14 @@ use weir_mcp::{Era, InboundRequest, Message, classify::classify_bare, message::K
 use crate::{
     caller::{Caller, CallerRecord},
     credential::Replica,
-    http::{HeaderName, HeaderValue, Method, Request, Response},
-    proxy::Answer,
+    http::{CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response},
+    proxy::{Answer, CLIENT_GONE},
     replica::{MISDIRECTED, ReplicaError, Replicas},
     session::{Claim, SessionRegistry},
 };
 
 use super::{
-    App, connect, deliver,
+    App, connect, deliver, events,
     listen::{Handler, HttpExchange},
     post, refusal, sse,
 };
@@ -54,6 +54,9 @@ const KEPT_HERE: [&str; 14] = [
     "weir-forwarded",
     "x-api-key",
 ];
+
+/// What is passed on. The answer to HEAD has a length and no body, which no client of Weir reads.
+const PASSED_ON: [&str; 3] = ["GET", "POST", "DELETE"];
 
 /// Where a request is answered.
 pub(super) enum Whereabouts {
@@ -127,14 +130,16 @@ impl Forwarded {
 impl App {
     /// What a request is for that is not here, and may be at another gateway.
     pub(super) fn wanted(&self, exchange: &HttpExchange) -> Option<Wanted> {
+        if !PASSED_ON.contains(&exchange.method()) {
+            return None;
+        }
         if sse::is_beside(exchange.path()) {
-            let id = sse::session_id(exchange.query())?;
+            let id = sse::session_id(exchange.query()).filter(|id| sse::may_be_id(id))?;
             return (!self.streams.has(id)).then(|| Wanted { id: sse::registered(id), is_session: false });
         }
         let id = exchange.value("mcp-session-id")?.as_bytes();
         let is_legacy = matches!(classify_bare(&post::claims(exchange)), Ok(Era::Legacy));
-        let is_here = || self.proxy.sessions().get(id, |_| true).is_some();
-        (is_legacy && !is_here()).then(|| Wanted { id: id.to_vec(), is_session: true })
+        (is_legacy && !self.proxy.sessions().has(id)).then(|| Wanted { id: id.to_vec(), is_session: true })
     }
 
     /// Finds out where a request is answered, and has it answered there.
@@ -146,17 +151,22 @@ impl App {
                 Ok(None) => return Whereabouts::Here,
                 Err(why) => return Whereabouts::refused(refusal::store_away(&why)),
             };
-            if let Some(owner) = &record.owner {
+            // Where this gateway is the owner, the session is over, or comes here in this moment.
+            if let Some(owner) = record.owner.as_ref().filter(|owner| *owner != registry.replicas().me()) {
                 match self.carry(registry.replicas(), owner, exchange).await {
                     Some(whereabouts) => return whereabouts,
                     None if !wanted.is_session => return Whereabouts::Here,
                     None => {}
                 }
             }
+            if *self.draining.borrow() {
+                return Whereabouts::refused(refusal::gateway_away("this gateway ends"));
+            }
             let endpoint = |name: &str, caller: Option<&Arc<Caller>>| self.proxy.endpoint_of(name, caller);
-            match registry.claim(record, self.proxy.sessions(), endpoint).await {
-                Ok(Claim::Taken(_) | Claim::Unfit) => return Whereabouts::Here,
+            match registry.claim(&wanted.id, record, self.proxy.sessions(), endpoint).await {
+                Ok(Claim::Taken | Claim::Unfit) => return Whereabouts::Here,
                 Ok(Claim::Lost) => {}
+                Ok(Claim::Full(full)) => return Whereabouts::refused(refusal::gateway_away(&full.to_string())),
                 Err(why) => return Whereabouts::refused(refusal::store_away(&why)),
             }
         }
@@ -179,6 +189,7 @@ impl App {
     /// Answers a browser, at the gateway that knows it.
     pub(super) async fn browser(&self, exchange: &mut HttpExchange) {
         if let Some(registry) = self.proxy.registry()
+            && PASSED_ON.contains(&exchange.method())
             && let Some(gateway) = self.connect.gateway_of(exchange)
             && let Some(gateway) = registry.replicas().other(&gateway).await
         {
@@ -195,19 +206,14 @@ impl App {
 
     /// Has another gateway answer a request. None if that gateway is gone.
     async fn carry(&self, replicas: &Replicas, owner: &Replica, exchange: &mut HttpExchange) -> Option<Whereabouts> {
-        // It was here until now, and is over.
-        if owner == replicas.me() {
-            return Some(Whereabouts::Here);
-        }
         if replicas.is_replaced_by_me(owner) {
             return None;
         }
+        let limit = if connect::is_page(exchange.path()) { connect::FORM } else { self.proxy.snapshot().limits().body };
         let body = match exchange.method() {
-            "POST" => match exchange.read_body(self.proxy.snapshot().limits().body).await {
+            "POST" => match exchange.read_body(limit).await {
                 Ok(body) => Some(body),
-                Err(why) => {
-                    return Some(Whereabouts::refused(refusal::body(&why, self.proxy.snapshot().limits().body)));
-                }
+                Err(why) => return Some(Whereabouts::refused(refusal::body(&why, limit))),
             },
             _ => None,
         };
@@ -215,13 +221,16 @@ impl App {
             // For whoever answers it here after all.
             exchange.keep_body(body.clone());
         }
+        let passed_on = PassedOn::of(exchange, owner);
         let sent = tokio::select! {
-            sent = send(replicas, owner, exchange, body.clone()) => sent,
+            sent = passed_on.send(replicas, owner, body.clone()) => sent,
             () = replicas.lost(owner) => Err(ReplicaError::Lost),
+            // In the modern era that cancels the call, and then its own gateway has to see it.
+            () = exchange.gone() => return Some(Whereabouts::refused(Answer::empty(CLIENT_GONE))),
         };
         match sent {
             Ok(response) => {
-                pass_on(response, exchange, replicas.lost(owner)).await;
+                self.pass_back(response, exchange, replicas.lost(owner)).await;
                 Some(Whereabouts::Answered)
             }
             Err(ReplicaError::Gone) => None,
@@ -245,50 +254,83 @@ impl App {
     }
 }
 
-/// Sends a request to another gateway; the head of the answer. Whoever drops this before gives the request up.
-async fn send(
-    replicas: &Replicas,
-    owner: &Replica,
-    exchange: &HttpExchange,
-    body: Option<Bytes>,
-) -> Result<Response, ReplicaError> {
-    let goes_along = |(name, _): &(&HeaderName, &HeaderValue)| !KEPT_HERE.contains(&name.as_str());
-    let mut headers: Vec<(HeaderName, HeaderValue)> =
-        exchange.headers().filter(goes_along).map(|(name, value)| (name.clone(), value.clone())).collect();
-    headers.extend(Forwarded::new(exchange, owner).header().map(|value| (FORWARDED, value)));
-    let path = match exchange.query() {
-        Some(query) => format!("{}?{query}", exchange.path()),
-        None => exchange.path().to_owned(),
-    };
-    let method = Method::from_bytes(exchange.method().as_bytes()).unwrap_or(Method::GET);
-    replicas.send(owner, &path, Request { method, headers: &headers, body }).await
+/// A request as another gateway is sent it.
+struct PassedOn {
+    method: Method,
+    path: String,
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// Passes an answer on as it comes.
-async fn pass_on(mut response: Response, exchange: &mut HttpExchange, lost: impl Future<Output = ()>) {
-    let goes_along = |(name, _): &(&HeaderName, &HeaderValue)| !KEPT_HERE.contains(&name.as_str());
-    let headers: Vec<(HeaderName, HeaderValue)> =
-        response.headers().filter(goes_along).map(|(name, value)| (name.clone(), value.clone())).collect();
-    let length = response.content_length();
-    // A stream rests as long as nothing happens.
-    response.set_read_timeout(None);
-    exchange.start(response.status(), &headers, length).await;
-    let mut lost = std::pin::pin!(lost);
-    loop {
-        let chunk = tokio::select! {
-            chunk = response.chunk() => chunk,
-            () = exchange.gone() => return,
-            () = &mut lost => return exchange.cut(),
+impl PassedOn {
+    fn of(exchange: &HttpExchange, owner: &Replica) -> Self {
+        let mut headers = travelling(exchange.headers());
+        headers.extend(Forwarded::new(exchange, owner).header().map(|value| (FORWARDED, value)));
+        let path = match exchange.query() {
+            Some(query) => format!("{}?{query}", exchange.path()),
+            None => exchange.path().to_owned(),
         };
-        match chunk {
-            Ok(Some(chunk)) => {
-                if !exchange.write(chunk).await {
+        Self { method: Method::from_bytes(exchange.method().as_bytes()).unwrap_or(Method::GET), path, headers }
+    }
+
+    /// The head of the answer. Whoever drops this before gives the request up.
+    async fn send(&self, replicas: &Replicas, owner: &Replica, body: Option<Bytes>) -> Result<Response, ReplicaError> {
+        let request = Request { method: self.method.clone(), headers: &self.headers, body };
+        replicas.send(owner, &self.path, request).await
+    }
+}
+
+fn travelling<'h>(headers: impl Iterator<Item = (&'h HeaderName, &'h HeaderValue)>) -> Vec<(HeaderName, HeaderValue)> {
+    let travels = headers.filter(|(name, _)| !KEPT_HERE.contains(&name.as_str()));
+    travels.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+impl App {
+    /// Passes an answer back as it comes.
+    async fn pass_back(&self, mut response: Response, exchange: &mut HttpExchange, lost: impl Future<Output = ()>) {
+        let headers = travelling(response.headers());
+        let is_stream = |value: &HeaderValue| value.as_bytes().starts_with(b"text/event-stream");
+        let is_stream = exchange.method() == "GET" && response.header(&CONTENT_TYPE).is_some_and(is_stream);
+        let length = response.content_length();
+        // A stream rests as long as nothing happens.
+        response.set_read_timeout(None);
+        exchange.start(response.status(), &headers, length).await;
+        let mut lost = std::pin::pin!(lost);
+        let mut draining = self.draining.subscribe();
+        loop {
+            let chunk = tokio::select! {
+                chunk = response.chunk() => chunk,
+                () = exchange.gone() => return,
+                () = &mut lost => return exchange.cut(),
+                // The client opens it again elsewhere.
+                () = events::turns_true(&mut draining), if is_stream => {
+                    exchange.end_with(Bytes::from_static(events::RETRY)).await;
                     return;
                 }
+            };
+            match chunk {
+                Ok(Some(chunk)) => {
+                    if !exchange.write(chunk).await {
+                        return;
+                    }
+                }
+                Ok(None) => return exchange.end().await,
+                Err(_) => return exchange.cut(),
             }
-            Ok(None) => return exchange.end().await,
-            Err(_) => return exchange.cut(),
         }
+    }
+
+    /// Whether a request that another gateway has passed on can be answered here. None if it is meant for somebody else.
+    async fn is_owner(&self, exchange: &HttpExchange) -> Option<bool> {
+        let (Some(wanted), Some(registry)) = (self.wanted(exchange), self.proxy.registry()) else { return Some(true) };
+        let Ok(found) = registry.find(&wanted.id).await else { return Some(false) };
+        let Some(record) = found else { return Some(false) };
+        if !wanted.is_session || record.owner.as_ref() != Some(registry.replicas().me()) {
+            return None;
+        }
+        // It comes here in this moment, or has half come.
+        let endpoint = |name: &str, caller: Option<&Arc<Caller>>| self.proxy.endpoint_of(name, caller);
+        let claim = registry.claim(&wanted.id, record, self.proxy.sessions(), endpoint).await;
+        Some(matches!(claim, Ok(Claim::Taken)))
     }
 }
 
@@ -309,13 +351,20 @@ impl ReplicaPort {
 impl Handler for ReplicaPort {
     async fn handle(self: &Arc<Self>, exchange: &mut HttpExchange) {
         let forwarded = Forwarded::of(exchange).filter(|forwarded| forwarded.to == self.me.id);
-        // One that is not here is not looked for a second time.
-        let Some(forwarded) = forwarded.filter(|_| self.app.wanted(exchange).is_none()) else {
+        let Some(forwarded) = forwarded else {
             return exchange.respond(MISDIRECTED, &[], Bytes::new()).await;
         };
+        match Box::pin(self.app.is_owner(exchange)).await {
+            Some(true) => {}
+            // It is over.
+            Some(false) => {
+                return deliver::deliver(exchange, refusal::session_unknown(), self.app.draining.subscribe()).await;
+            }
+            None => return exchange.respond(MISDIRECTED, &[], Bytes::new()).await,
+        }
         let Forwarded { caller, ends, peer, host, .. } = forwarded;
         let ends = ends.and_then(|millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
-        exchange.speak_for(peer, host, caller.map(CallerRecord::caller), ends);
+        exchange.speak_for(peer, host, caller.as_ref().map(CallerRecord::caller), ends);
         if connect::is_page(exchange.path()) || connect::is_console(exchange) {
             return self.app.connect(exchange).await;
         }

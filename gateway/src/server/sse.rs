@@ -175,6 +175,11 @@ pub(super) fn is_beside(path: &str) -> bool {
     matches!(path, "/messages" | "/mcp/messages" | "/sse/messages")
 }
 
+/// Whether a gateway may have given out this id.
+pub(super) fn may_be_id(id: &str) -> bool {
+    id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// What other gateways find a stream by. No session has such an id.
 pub(super) fn registered(id: &str) -> Vec<u8> {
     format!("sse {id}").into_bytes()

@@ -5,17 +5,19 @@
 //! changes the record does so only if it is as they know it. So a gateway that was taken for dead finds out that a session
 //! is not its own any more, and ends its copy.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 use weir_store::Version;
 use zeroize::Zeroizing;
 
 use crate::{
     caller::Caller,
     credential::{SessionRecord, StoredEvent, TokenStoreError},
+    quota::Reached,
     replica::Replicas,
     telemetry::LogThrottle,
 };
@@ -28,11 +30,19 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long other gateways find a stream of HTTP+SSE.
 const STREAM: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How many sessions may be taken over or written at once.
+const CLAIMS: usize = 64;
+
+/// How many sessions that have ended here are remembered.
+const ENDED: usize = 4096;
+
 /// How a session stands in the store.
 pub(super) struct Registration {
     /// The record as this gateway has written it.
     version: Version,
     written: Instant,
+    /// How long the record is kept from then on.
+    kept: Duration,
     /// Whether it has changed since.
     pub(super) is_due: bool,
 }
@@ -40,37 +50,45 @@ pub(super) struct Registration {
 /// Where the sessions of all gateways stand.
 pub struct SessionRegistry {
     replicas: Arc<Replicas>,
+    /// Held while a session is taken over or its record is written, so that what comes for it meanwhile waits. Sessions
+    /// share them.
+    claiming: [tokio::sync::Mutex<()>; CLAIMS],
+    /// The sessions that have ended here last, by their digests.
+    ended: Mutex<VecDeque<String>>,
     told: LogThrottle,
 }
 
 /// What came of taking a session over.
 pub enum Claim {
     /// It is here now.
-    Taken(Arc<Session>),
+    Taken,
     /// Another gateway was faster.
     Lost,
-    /// There is no room for it here, or something else is served where it was opened.
+    /// It is over, or something else is served where it was opened.
     Unfit,
+    /// There is no room for it here.
+    Full(Reached),
 }
 
 impl Session {
     /// Whether the store has to hear of it.
-    pub(super) fn is_unwritten(&self, after: Duration) -> bool {
+    pub(super) fn is_unwritten(&self) -> bool {
         let registration = self.registration.lock();
-        registration.as_ref().is_some_and(|known| known.is_due || known.written.elapsed() >= after)
+        registration.as_ref().is_some_and(|known| known.is_due || known.written.elapsed() >= known.kept / 3)
+    }
+
+    /// Whether other gateways can find it.
+    pub fn is_shared(&self) -> bool {
+        self.registration.lock().is_some()
     }
 
     fn state(&self) -> Option<Zeroizing<Vec<u8>>> {
         serde_json::to_vec(&StoredSession::of(self)?).ok().map(Zeroizing::new)
     }
 
-    fn registered(&self) -> Option<Version> {
-        self.registration.lock().as_ref().map(|known| known.version)
-    }
-
-    fn set_registered(&self, version: Option<Version>) {
+    fn set_registered(&self, version: Option<Version>, kept: Duration) {
         let written = Instant::now();
-        *self.registration.lock() = version.map(|version| Registration { version, written, is_due: false });
+        *self.registration.lock() = version.map(|version| Registration { version, written, kept, is_due: false });
         self.streams.mirror_as(version.map(|_| session_digest(self.id.as_bytes()).into()));
     }
 }
@@ -79,7 +97,8 @@ impl SessionRegistry {
     /// Where the sessions of this gateway and of others stand.
     #[must_use]
     pub fn new(replicas: Arc<Replicas>) -> Self {
-        Self { replicas, told: LogThrottle::default() }
+        let claiming = [const { tokio::sync::Mutex::const_new(()) }; CLAIMS];
+        Self { replicas, claiming, ended: Mutex::default(), told: LogThrottle::default() }
     }
 
     /// The other gateways.
@@ -96,8 +115,9 @@ impl SessionRegistry {
     pub async fn add(&self, session: &Session, sessions: &Sessions) -> Result<(), TokenStoreError> {
         let Some(state) = session.state() else { return Ok(()) };
         let (digest, me) = (session_digest(session.id.as_bytes()), self.replicas.me());
-        let version = self.replicas.store().write_session(&digest, Some(me), state, None, kept(sessions)).await?;
-        session.set_registered(version);
+        let (new, kept) = ((None, true), kept(sessions));
+        let version = self.replicas.store().write_session(&digest, Some(me), state, new, kept).await?;
+        session.set_registered(version, kept);
         Ok(())
     }
 
@@ -117,7 +137,7 @@ impl SessionRegistry {
     /// When the store cannot be written.
     pub async fn add_stream(&self, id: &[u8], path: &str) -> Result<(), TokenStoreError> {
         let (digest, path) = (session_digest(id), Zeroizing::new(path.as_bytes().to_vec()));
-        self.replicas.store().write_session(&digest, Some(self.replicas.me()), path, None, STREAM).await?;
+        self.replicas.store().write_session(&digest, Some(self.replicas.me()), path, (None, true), STREAM).await?;
         Ok(())
     }
 
@@ -140,17 +160,25 @@ impl SessionRegistry {
     /// When the store cannot be read or written.
     pub async fn claim(
         &self,
+        id: &[u8],
         record: SessionRecord,
         sessions: &Sessions,
         endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
     ) -> Result<Claim, TokenStoreError> {
+        let _claiming = self.claim_of(id).lock().await;
+        if sessions.has(id) {
+            return Ok(Claim::Taken);
+        }
+        if self.ended.lock().iter().any(|ended| *ended == session_digest(id)) {
+            return Ok(Claim::Unfit);
+        }
         let Ok(stored) = serde_json::from_slice::<StoredSession>(&record.state) else { return Ok(Claim::Unfit) };
-        let Some(session) = sessions.restore(stored, endpoint) else { return Ok(Claim::Unfit) };
-        let (store, digest) = (self.replicas.store(), session_digest(session.id.as_bytes()));
-        let (me, version) = (self.replicas.me(), Some(record.version));
-        let Some(version) = store.write_session(&digest, Some(me), record.state, version, kept(sessions)).await? else {
-            return Ok(Claim::Lost);
+        let session = match sessions.restore(stored, endpoint) {
+            Ok(Some(session)) => Arc::new(session),
+            Ok(None) => return Ok(Claim::Unfit),
+            Err(full) => return Ok(Claim::Full(full)),
         };
+        let (store, digest, kept) = (self.replicas.store(), session_digest(id), kept(sessions));
         let events = store.events(&digest).await?.into_iter().map(|event| MirroredEvent {
             session: digest.as_str().into(),
             stream: event.stream,
@@ -158,74 +186,120 @@ impl SessionRegistry {
             data: Some(Bytes::copy_from_slice(&event.data)),
         });
         session.streams.restore(events.collect());
-        session.set_registered(Some(version));
-        let session = Arc::new(session);
+        let (me, found) = (self.replicas.me(), (Some(record.version), false));
+        let Some(version) = store.write_session(&digest, Some(me), record.state, found, kept).await? else {
+            return Ok(Claim::Lost);
+        };
+        session.set_registered(Some(version), kept);
         sessions.add(Arc::clone(&session));
         tracing::info!(session = %session.shown, "a session of another gateway goes on here");
-        Ok(Claim::Taken(session))
+        Ok(Claim::Taken)
+    }
+
+    fn claim_of(&self, id: &[u8]) -> &tokio::sync::Mutex<()> {
+        let place = digest(&SHA256, id).as_ref().first().map_or(0, |byte| usize::from(*byte) % CLAIMS);
+        &self.claiming[place]
     }
 
     /// Forgets a session that is over. What the store does not hear of it forgets by itself.
     pub async fn remove(&self, session: &Session) {
-        let Some(known) = session.registered() else { return };
+        if !session.is_shared() {
+            return;
+        }
         let (store, digest) = (self.replicas.store(), session_digest(session.id.as_bytes()));
+        // Nobody takes it over here again, also where the store cannot be told.
+        {
+            let mut ended = self.ended.lock();
+            if ended.len() >= ENDED {
+                ended.pop_front();
+            }
+            ended.push_back(digest.clone());
+        }
+        let _claiming = self.claim_of(session.id.as_bytes()).lock().await;
         match store.session(&digest).await {
-            // Another gateway has it by now.
-            Ok(Some(record)) if record.version != known => session.set_registered(None),
-            Ok(Some(_)) => drop(store.delete_session(&digest).await),
-            Ok(None) | Err(_) => {}
+            // Another gateway has it by now, and goes on with its streams.
+            Ok(Some(record)) if record.owner.as_ref() != Some(self.replicas.me()) => {
+                session.set_registered(None, Duration::ZERO);
+            }
+            Ok(Some(_)) => {
+                drop(store.delete_session(&digest).await);
+                *session.registration.lock() = None;
+            }
+            Ok(None) | Err(_) => *session.registration.lock() = None,
         }
     }
 
     /// Leaves a session to the other gateways, for this one ends.
     pub async fn leave(&self, session: &Session, sessions: &Sessions) {
-        let (Some(version), Some(state)) = (session.registered(), session.state()) else { return };
-        session.set_registered(None);
-        let digest = session_digest(session.id.as_bytes());
+        let _claiming = self.claim_of(session.id.as_bytes()).lock().await;
+        let known = session.registration.lock().as_ref().map(|known| known.version);
+        let (Some(version), Some(state)) = (known, session.state()) else { return };
+        session.set_registered(None, Duration::ZERO);
+        let (digest, known) = (session_digest(session.id.as_bytes()), (Some(version), false));
         // One that cannot be told finds nobody where this gateway was.
-        drop(self.replicas.store().write_session(&digest, None, state, Some(version), kept(sessions)).await);
+        drop(self.replicas.store().write_session(&digest, None, state, known, kept(sessions)).await);
     }
 
     /// Writes what has changed, time and again until it is dropped. `lost` is given sessions that are of another gateway by
     /// now.
-    pub async fn write<F: Future<Output = ()>>(&self, sessions: &Sessions, lost: impl Fn(Arc<Session>) -> F) {
+    pub async fn write<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        sessions: &Sessions,
+        lost: impl Fn(Arc<Session>) -> F,
+    ) {
         loop {
             tokio::time::sleep(PAUSE).await;
-            for session in sessions.unwritten(kept(sessions) / 3) {
+            let mut ending = JoinSet::new();
+            for session in sessions.unwritten() {
                 match self.write_one(&session, sessions).await {
                     Ok(true) => {}
                     Ok(false) => {
-                        session.set_registered(None);
+                        session.set_registered(None, Duration::ZERO);
                         if let Some(session) = sessions.remove(session.id.as_bytes()) {
-                            lost(session).await;
+                            ending.spawn(lost(session));
                         }
                     }
+                    // That the store is away is told already.
+                    Err(why) if why.is_away() => break,
                     Err(why) => {
-                        // That the store is away is told already.
-                        if !why.is_away() && self.told.is_due() {
+                        if self.told.is_due() {
                             tracing::warn!(session = %session.shown, "a session cannot go on at other gateways: {why}");
                         }
-                        break;
+                        // The others need not wait for it.
+                        if let Some(known) = &mut *session.registration.lock() {
+                            (known.is_due, known.written) = (false, Instant::now());
+                        }
                     }
                 }
             }
+            ending.join_all().await;
         }
     }
 
     /// Whether the session is still this gateway's.
     async fn write_one(&self, session: &Session, sessions: &Sessions) -> Result<bool, TokenStoreError> {
-        let (Some(known), Some(state)) = (session.registered(), session.state()) else { return Ok(true) };
-        // What changes from here on is written the next time.
-        if let Some(registration) = &mut *session.registration.lock() {
-            registration.is_due = false;
+        let _claiming = self.claim_of(session.id.as_bytes()).lock().await;
+        let known = session.registration.lock().as_mut().map(|known| {
+            // What changes from here on is written the next time.
+            known.is_due = false;
+            // What the store has forgotten by itself nobody has ended.
+            (Some(known.version), known.written.elapsed() >= known.kept)
+        });
+        let (Some(known), Some(state)) = (known, session.state()) else { return Ok(true) };
+        let (digest, me, kept) = (session_digest(session.id.as_bytes()), self.replicas.me(), kept(sessions));
+        let store = self.replicas.store();
+        let wrote = store.write_session(&digest, Some(me), state, known, kept).await;
+        let mut version = wrote.inspect_err(|_| session.note_change())?;
+        if version.is_none() {
+            // A write whose answer was lost is this gateway's own.
+            let record = store.session(&digest).await.inspect_err(|_| session.note_change())?;
+            version = record.filter(|record| record.owner.as_ref() == Some(me)).map(|record| record.version);
+            session.note_change();
         }
-        let (digest, me) = (session_digest(session.id.as_bytes()), self.replicas.me());
-        let wrote = self.replicas.store().write_session(&digest, Some(me), state, Some(known), kept(sessions)).await;
-        let wrote = wrote.inspect_err(|_| session.note_change())?;
-        if let (Some(version), Some(registration)) = (wrote, &mut *session.registration.lock()) {
-            (registration.version, registration.written) = (version, Instant::now());
+        if let (Some(version), Some(known)) = (version, &mut *session.registration.lock()) {
+            (known.version, known.written, known.kept) = (version, Instant::now(), kept);
         }
-        Ok(wrote.is_some())
+        Ok(version.is_some())
     }
 
     /// Has all sessions written anew, for other gateways may have taken some.

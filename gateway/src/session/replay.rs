@@ -133,6 +133,11 @@ impl ReplayMemory {
         self.mirror.open()
     }
 
+    /// Whether all that is kept is given on.
+    pub fn is_mirrored(&self) -> bool {
+        self.mirror.is_empty()
+    }
+
     /// The count of a principal, which all of its sessions share.
     fn used_by(&self, principal: &Arc<str>) -> Arc<AtomicUsize> {
         let mut principals = self.principals.lock();

@@ -14,6 +14,7 @@ use crate::{
     caller::{Caller, CallerRecord},
     config::UpstreamName,
     http::HeaderValue,
+    quota::Reached,
 };
 
 use super::{Endpoint, Session, SessionOwner, Sessions};
@@ -24,6 +25,9 @@ const SHARE: usize = 8 << 20;
 
 /// How large one value of the store becomes, in bytes, before the next begins.
 const VALUE: usize = 1 << 20;
+
+/// How many bytes of addresses of watched resources go along.
+const WATCHED: usize = 48 * 1024;
 
 /// One session, as it is written down.
 #[derive(Serialize, Deserialize)]
@@ -48,7 +52,15 @@ impl StoredSession {
     /// None for one that is over, or is none of text.
     pub(super) fn of(session: &Session) -> Option<Self> {
         let text = |bytes: &[u8]| Some(std::str::from_utf8(bytes).ok()?.to_owned());
-        let watched = session.watched.lock().iter().map(|(of, uri)| (of.to_string(), uri.clone())).collect();
+        // The store takes no value of any length.
+        let mut left = WATCHED;
+        let fits = |(_, uri): &&(UpstreamName, String)| {
+            left = left.saturating_sub(uri.len());
+            left > 0
+        };
+        let all = session.watched.lock();
+        let watched = all.iter().take_while(fits).map(|(of, uri)| (of.to_string(), uri.clone())).collect();
+        drop(all);
         (!session.is_over()).then_some(())?;
         Some(Self {
             id: text(session.id.as_bytes())?,
@@ -109,21 +121,30 @@ impl Sessions {
     ) -> usize {
         let lines = values.iter().flat_map(|value| value.split(|byte| *byte == b'\n'));
         let stored = lines.filter_map(|line| serde_json::from_slice::<StoredSession>(line).ok());
-        stored.filter_map(|stored| self.restore(stored, &endpoint)).map(|session| self.add(Arc::new(session))).count()
+        stored
+            .filter_map(|stored| self.restore(stored, &endpoint).ok().flatten())
+            .map(|session| self.add(Arc::new(session)))
+            .count()
     }
 
-    /// The session that was written down, unless there is no room or `endpoint` serves something else now.
+    /// The session that was written down, unless `endpoint` serves something else now.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for it.
     pub(super) fn restore(
         &self,
         stored: StoredSession,
         endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
-    ) -> Option<Session> {
-        let caller = stored.caller.map(CallerRecord::caller);
-        let endpoint = endpoint(&stored.endpoint, caller.as_ref())?;
-        if reach(&endpoint) != stored.reach {
-            return None;
-        }
-        let owner = SessionOwner::new(self, caller, &stored.principal.into()).ok()?;
+    ) -> Result<Option<Session>, Reached> {
+        let caller = stored.caller.as_ref().map(CallerRecord::caller);
+        let endpoint = endpoint(&stored.endpoint, caller.as_ref());
+        let Some(endpoint) = endpoint.filter(|endpoint| reach(endpoint) == stored.reach) else { return Ok(None) };
+        let owner = SessionOwner::new(self, caller, &stored.principal.as_str().into())?;
+        Ok(self.restored(stored, owner, endpoint))
+    }
+
+    fn restored(&self, stored: StoredSession, owner: SessionOwner, endpoint: Endpoint) -> Option<Session> {
         let initialize = Message::parse(Bytes::from(stored.initialize)).ok()?;
         let version = HeaderValue::from_str(&stored.version).ok()?;
         let id = HeaderValue::from_str(&stored.id).ok()?;

@@ -69,6 +69,11 @@ impl Sessions {
         Some(session)
     }
 
+    /// Whether there is a session with this id.
+    pub fn has(&self, id: &[u8]) -> bool {
+        self.sessions.read().contains_key(id)
+    }
+
     /// Takes a session out, to end it.
     pub fn remove(&self, id: &[u8]) -> Option<Arc<Session>> {
         self.sessions.write().remove(id)
@@ -86,10 +91,10 @@ impl Sessions {
         sessions.values().filter(|session| !session.awaited_approvals().is_empty()).cloned().collect()
     }
 
-    /// Those of which the store has to hear, for they have changed or it forgets them `after` so long.
-    pub(super) fn unwritten(&self, after: Duration) -> Vec<Arc<Session>> {
+    /// Those of which the store has to hear, for they have changed or it forgets them soon.
+    pub(super) fn unwritten(&self) -> Vec<Arc<Session>> {
         let sessions = self.sessions.read();
-        sessions.values().filter(|session| session.is_unwritten(after)).cloned().collect()
+        sessions.values().filter(|session| session.is_unwritten()).cloned().collect()
     }
 
     /// How long a session stays that nobody uses.

@@ -55,7 +55,10 @@ const GATEWAY_END: char = '.';
 /// The gateway at which the call waits that a request goes on with, if its state names one.
 pub(in crate::proxy) fn gateway_of(request: &Message) -> Option<String> {
     let state = request.text(Field::RequestState)?;
-    state.split_once(GATEWAY_END).map(|(gateway, _)| gateway.to_owned())
+    let (gateway, _) = state.split_once(GATEWAY_END)?;
+    // An upstream's own state may look much like one.
+    let is_name = gateway.len() == 16 && gateway.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_name.then(|| gateway.to_owned())
 }
 
 /// The calls that wait.

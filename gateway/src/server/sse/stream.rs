@@ -68,6 +68,8 @@ impl App {
             let mut client = SseClient { app: self, open, owner, session: None, ends, bring, running: JoinSet::new() };
             client.serve(exchange, posted, brought).await;
             client.end().await;
+        } else if let Some(registry) = self.proxy.registry() {
+            registry.remove_stream(&registered(&open.id)).await;
         }
         None
     }

@@ -50,6 +50,11 @@ impl Mirror {
         Some(MirrorQueue { queue, waiting: Arc::clone(&self.waiting) })
     }
 
+    /// Whether nothing waits for the store.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.get().is_none_or(|queue| queue.capacity() == queue.max_capacity())
+    }
+
     pub(super) fn push(&self, event: MirroredEvent) {
         let Some(queue) = self.queue.get() else { return };
         let size = event.data.as_ref().map_or(0, Bytes::len);
