@@ -50,6 +50,34 @@ impl PolicyStores {
     }
 }
 
+impl PolicyStores {
+    /// Moves what all policies keep for an upstream under its `former` name. Gives how many values there were.
+    ///
+    /// It replaces what is there under the new name: a gateway that was quicker has pinned what it saw first.
+    ///
+    /// # Errors
+    /// If the store cannot be used. What was not moved until then stays under the former name.
+    pub async fn take_over(&self, former: &str, name: &str) -> Result<usize, TokenStoreError> {
+        let below = [Key::new(NAMESPACE, &[former])];
+        // Where nothing is kept no file is made.
+        if self.0.opened.get().is_none() && self.0.peek(&below).await?.is_empty() {
+            return Ok(0);
+        }
+        let store = &self.0.open().await?.store;
+        let mut moved = 0;
+        for listed in store.list(&below).await? {
+            let parts = listed.key.parts();
+            let (Some(entry), [_, of @ ..]) = (store.get(&listed.key).await?, &*parts) else { continue };
+            let rest = of.iter().map(String::as_str);
+            let place = Key::new(NAMESPACE, &std::iter::once(name).chain(rest).collect::<Vec<_>>());
+            store.put(&place, &entry.value, entry.left).await?;
+            store.delete(&listed.key).await?;
+            moved += 1;
+        }
+        Ok(moved)
+    }
+}
+
 impl KeptByPolicy {
     fn place(&self, key: &str) -> Result<Key, PolicyStoreError> {
         if key.len() > KEY {
@@ -169,6 +197,21 @@ mod tests {
         }
         // Another handle of the same, as after a reload.
         assert_eq!(stores.of("github", "pin").get("tools/a").await.unwrap().unwrap().0, b"1");
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_goes_along_when_an_upstream_is_renamed() {
+        let stores = stores();
+        stores.of("github", "pin").set("tools/a", b"1".to_vec(), 60, Always).await.unwrap();
+        stores.of("github", "redact").set("k", b"2".to_vec(), 0, Always).await.unwrap();
+        stores.of("github-2", "pin").set("k", b"3".to_vec(), 0, Always).await.unwrap();
+        stores.of("gh", "redact").set("k", b"4".to_vec(), 0, Always).await.unwrap();
+        assert_eq!(stores.take_over("github", "gh").await.unwrap(), 2);
+        assert_eq!(stores.of("gh", "pin").get("tools/a").await.unwrap().unwrap().0, b"1");
+        assert_eq!(stores.of("gh", "redact").get("k").await.unwrap().unwrap().0, b"2", "it was there before");
+        assert_eq!(stores.of("github", "pin").keys("").await.unwrap(), [""; 0]);
+        assert_eq!(stores.of("github-2", "pin").keys("").await.unwrap(), ["k"]);
+        assert_eq!(stores.take_over("nobody", "gh").await.unwrap(), 0);
     }
 
     #[tokio::test]
