@@ -64,6 +64,35 @@ const WRITTEN: [(&str, &str); 6] = [
     (".config/zed/settings.json", include_str!("../../gateway/hosts/tests/fixtures/zed/settings.json")),
 ];
 
+/// Files that `claude mcp add` (2.1.197), `gemini mcp add` (0.61.0) and `codex mcp add` (0.169.0) have written.
+const ADDED: [(&str, &str); 3] = [
+    (".claude.json", include_str!("../hosts/claude-code.json")),
+    (".gemini/settings.json", include_str!("../hosts/gemini-cli.json")),
+    (".codex/config.toml", include_str!("../hosts/codex.toml")),
+];
+
+#[test]
+fn what_the_commands_of_hosts_have_added_moves_in_and_stays_as_it_is() {
+    let person = Person::new();
+    ADDED.iter().for_each(|(path, text)| person.has(path, text));
+    person.done(&["import", "--all-projects", "--yes"]);
+    person.done(&["check"]);
+    let listed: Value = serde_json::from_str(&person.done(&["list", "--json"])).unwrap();
+    let mut names: Vec<_> = listed.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["asana", "docs", "everything", "github", "linear", "search", "sentry"]);
+    let config = person.reads("work/weir.toml");
+    assert!(!config.contains("k3y") && !config.contains("ghp_"), "{config}");
+    for reference in ["env = \"SENTRY_TOKEN\"", "${env:MY_TOKEN}", "env = \"LINEAR_TOKEN\"", "type = \"sse\""] {
+        assert!(config.contains(reference), "{reference}: {config}");
+    }
+    person.done(&["client", "connect", "--all"]);
+    person.done(&["client", "disconnect", "--all"]);
+    for (path, text) in ADDED {
+        assert_eq!(person.reads(path), text, "{path}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_servers_of_a_host_are_called_through_weir() {
     let (person, stub) = (Person::new(), Stub::start().await);
@@ -253,6 +282,62 @@ fn names_that_are_too_long_for_a_host_are_told() {
     let text = person.done(&["client", "connect", "claude-code"]);
     assert!(text.contains(&format!("`mcp__weir__docs__{tool}` is longer")) && !text.contains("docs__b"), "{text}");
     assert!(!person.done(&["client", "connect", "windsurf"]).contains("longer"));
+    let config = person.reads("work/weir.toml");
+    person.has("work/weir.toml", &format!("name_budgets = {{ claude-code = 80 }}\n{config}"));
+    person.done(&["client", "disconnect", "claude-code"]);
+    assert!(!person.done(&["client", "connect", "claude-code"]).contains("longer"));
+    let listed: Value = serde_json::from_str(&person.done(&["client", "list", "--json"])).unwrap();
+    assert_eq!((&listed[0]["host"], &listed[0]["connected"]), (&json!("claude-code"), &json!(true)));
+    let shown: Value = serde_json::from_str(&person.done(&["show", "docs", "--json"])).unwrap();
+    assert_eq!(shown["upstreams"]["docs"]["url"], "https://docs.example.com/mcp");
+}
+
+#[test]
+fn servers_of_other_projects_are_told_of_and_taken_on_demand() {
+    let person = Person::new();
+    let (other, here) = (person.home().join("other"), person.folder());
+    fs::create_dir(&other).unwrap();
+    let project = |argument: &str| json!({ "mcpServers": { "db": { "command": "echo", "args": [argument] } } });
+    let file = json!({ "mcpServers": {}, "projects": {
+        (here.to_str().unwrap()): project("here"), (other.to_str().unwrap()): project("other"),
+    } });
+    person.has(".claude.json", &file.to_string());
+    let (_, text) = person.weir(&["import", "claude-code"]);
+    assert!(text.contains("1 server is of another project; --all-projects"), "{text}");
+    assert!(text.contains("\"here\"") && !text.contains("\"other\""), "{text}");
+    person.done(&["import", "claude-code", "--all-projects", "--yes"]);
+    let shown = person.done(&["show", "db-other"]);
+    assert!(shown.contains(&format!("cwd = {:?}", other.to_str().unwrap())), "{shown}");
+    assert!(person.done(&["show", "db"]).contains("\"here\""));
+}
+
+#[test]
+fn secrets_of_a_host_are_nowhere_in_the_configuration() {
+    let person = Person::new();
+    let token = "ghp_0123456789abcdefghij";
+    let file = json!({ "mcpServers": {
+        "docs": { "url": format!("https://docs.example.com/mcp?tenant=7&api_key=k3y&other={token}") },
+        "docker": { "command": "echo", "args": ["run", "-e", format!("GITHUB={token}"), "--api-key", "k3y", "--port", "80",
+            "--token=t0ken", "--header", "Authorization: Bearer k3y", "--key-file", "/etc/key"],
+            "env": { "DATABASE": "postgres://ada:k3y@db/shop", "PLAIN": "yes" } },
+    } });
+    person.has(".cursor/mcp.json", &file.to_string());
+    let (_, asked) = person.weir(&["import", "cursor"]);
+    assert!(asked.contains("docs: a secret goes to secrets/docs-api-key, which only you can read"), "{asked}");
+    assert!(secrets(&person).is_empty(), "nobody has agreed");
+    person.done(&["import", "cursor", "--yes"]);
+    let config = person.reads("work/weir.toml");
+    for secret in [token, "k3y", "t0ken"] {
+        assert!(!config.contains(secret) && !asked.contains(secret), "{config}{asked}");
+    }
+    for kept in
+        ["?tenant=7&api_key=${file:", "\"80\"", "\"/etc/key\"", "\"--token=${file:", "\"GITHUB=${file:", "\"yes\""]
+    {
+        assert!(config.contains(kept), "{kept}: {config}");
+    }
+    person.done(&["check"]);
+    person.done(&["remove", "docker", "docs"]);
+    assert!(secrets(&person).is_empty(), "{:?}", secrets(&person));
 }
 
 #[test]

@@ -43,6 +43,13 @@ pub struct Server {
 }
 
 impl Server {
+    /// A host starts programs of a project in its directory.
+    fn in_its_project(&mut self) {
+        if let (Some(project), None, Some(_)) = (&self.project, &self.cwd, &self.command) {
+            self.cwd = Some(Template::literal(project));
+        }
+    }
+
     /// The transport, where it must not be found out by trying: `http` means all of HTTP to most hosts.
     pub const fn required_type(&self) -> Option<&'static str> {
         match self.transport {
@@ -80,12 +87,51 @@ pub struct HostServers {
 }
 
 impl HostServers {
+    /// How many servers are of projects other than this one.
+    pub fn elsewhere(&self, directory: &str) -> usize {
+        let projects = self.servers.iter().filter_map(|server| server.project.as_deref());
+        projects.filter(|project| *project != directory).count()
+    }
+
+    /// The servers of all projects, this one's first. Programs of a project get its directory. Another server of the same name
+    /// is called after its project too.
+    pub fn in_all_projects(mut self, directory: &str) -> Self {
+        self.servers.sort_by_key(|server| {
+            server.project.as_ref().map_or(1, |project| if project == directory { 0 } else { 2 })
+        });
+        let mut all: Vec<Server> = Vec::new();
+        for mut server in self.servers {
+            server.in_its_project();
+            let same = |other: &Server| {
+                Server { line: other.line, project: other.project.clone(), ..server.clone() } == *other
+            };
+            if all.iter().any(same) {
+                continue;
+            }
+            let project = server.project.as_deref().unwrap_or_default();
+            let folder = project.rsplit(['/', '\\']).find(|part| !part.is_empty()).unwrap_or("user").to_owned();
+            let own = server.name.clone();
+            for number in 1.. {
+                let is_taken = all.iter().any(|other| other.name == server.name);
+                match (is_taken, number) {
+                    (false, _) => break,
+                    (true, 1) => server.name = format!("{own}-{folder}"),
+                    (true, _) => server.name = format!("{own}-{folder}-{number}"),
+                }
+            }
+            all.push(server);
+        }
+        self.servers = all;
+        self
+    }
+
     /// Leaves out the servers of other projects. The project's own servers come before the user's of the same name.
     pub fn in_project(mut self, directory: &str) -> Self {
         self.servers.retain(|server| server.project.as_deref().is_none_or(|project| project == directory));
         self.servers.sort_by_key(|server| server.project.is_none());
         let mut names = std::collections::HashSet::new();
         self.servers.retain(|server| names.insert(server.name.clone()));
+        self.servers.iter_mut().for_each(Server::in_its_project);
         self
     }
 }

@@ -178,6 +178,24 @@ fn servers_of_other_projects_are_left_out() {
     let expected = [("sentry", true), ("files", true), ("search", false)];
     assert_eq!(names("/home/ada/shop"), expected.map(|(name, own)| (name.to_owned(), own)));
     assert_eq!(names("/elsewhere").len(), 2);
+    assert_eq!((found.elsewhere("/home/ada/shop"), found.elsewhere("/elsewhere")), (0, 2));
+}
+
+#[test]
+fn servers_of_all_projects_have_names_and_folders_of_their_own() {
+    let text = r#"{ "mcpServers": { "db": { "command": "db" }, "docs": { "type": "http", "url": "https://docs.example.com" } },
+        "projects": {
+            "/home/ada/shop": { "mcpServers": { "db": { "command": "db", "args": ["shop"] } } },
+            "/srv/shop/": { "mcpServers": { "db": { "command": "db", "args": ["other"] } } },
+            "/home/ada/site": { "mcpServers": { "docs": { "type": "http", "url": "https://docs.example.com" } } }
+        } }"#;
+    let all = read(Host::ClaudeCode, text).expect("servers").in_all_projects("/home/ada/docs");
+    let shown =
+        |server: &Server| (server.name.clone(), server.cwd.as_ref().and_then(Template::as_literal).map(str::to_owned));
+    let expected =
+        [("db", None), ("docs", None), ("db-shop", Some("/home/ada/shop")), ("db-shop-2", Some("/srv/shop/"))];
+    let expected = expected.map(|(name, cwd)| (name.to_owned(), cwd.map(str::to_owned)));
+    assert_eq!(all.servers.iter().map(shown).collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -54,6 +54,9 @@ pub(super) fn run(options: &AddOptions) -> anyhow::Result<ExitCode> {
     if !file.exists() {
         file.begin(BEGIN)?;
     }
+    if let Some(secret) = new.taken_secret(&file) {
+        bail!("the secret would be in {secret}, which another server has; choose another name");
+    }
     file.add(&options.name, new.keys).map_err(unusable)?;
     let shown = file.shown(options.name.as_str()).map_err(unusable)?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -93,7 +96,7 @@ fn written(options: &AddOptions) -> anyhow::Result<NewUpstream> {
     }
     let mut new = NewUpstream::new(name.clone());
     if let Some(url) = url {
-        new.put("url", url.as_str());
+        new.url(url);
     }
     if let Some(transport) = transport.as_ref().filter(|_| url.is_some()) {
         new.put("type", transport.as_str());

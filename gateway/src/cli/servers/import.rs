@@ -8,9 +8,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use toml_edit::{Array, InlineTable, Value};
-use weir_hosts::{
-    DockerFiles, Host, HostServers, Piece, Server, Template, detect, looks_secret, read, read_command, read_gateway,
-};
+use weir_hosts::{DockerFiles, Host, HostServers, Piece, Server, Template, detect, read, read_command, read_gateway};
 
 use crate::{
     cli::{hosts, terminal},
@@ -38,6 +36,9 @@ pub(in crate::cli) struct ImportOptions {
     /// Add them without asking. Programs are added disabled, unless `--trust` is there too.
     #[arg(long)]
     yes: bool,
+    /// Also take the servers that Claude Code keeps for other projects. Their programs start in the folder of the project.
+    #[arg(long)]
+    all_projects: bool,
     /// Enable programs at once: Weir will start them as you.
     #[arg(long)]
     trust: bool,
@@ -68,7 +69,11 @@ pub(in crate::cli) fn import(options: &ImportOptions) -> anyhow::Result<ExitCode
     let nothing_else = !options.command.is_empty() && options.from.is_empty();
     for source in if nothing_else { Vec::new() } else { sources(&options.from)? } {
         terminal::say(format_args!("{}:", source.display()))?;
-        intake.take_all(&servers(&source, !options.from.is_empty())?)?;
+        let found = servers(&source, !options.from.is_empty())?;
+        intake.take_all(&match options.all_projects {
+            true => found.in_all_projects(&here()),
+            false => in_this_project(found)?,
+        })?;
     }
     let count = intake.added.len();
     if count == 0 {
@@ -175,6 +180,12 @@ fn add(
     trust: bool,
 ) -> anyhow::Result<Option<Candidate>> {
     let name = candidate.new.name.clone();
+    if let Some(secret) = candidate.new.taken_secret(file) {
+        terminal::say(format_args!(
+            "  {name}: it is left out: another server has the file {secret}; add it with `weir add`"
+        ))?;
+        return Ok(None);
+    }
     if let Err(EditError::Taken(_)) = file.add(&name, candidate.new.keys.clone()) {
         terminal::say(format_args!("  {name}: there is one of this name already, so it is left out"))?;
         return Ok(None);
@@ -201,6 +212,12 @@ fn add(
     }
     for line in file.shown(name.as_str()).map_err(unusable)?.trim_end().lines() {
         terminal::say(format_args!("    {line}"))?;
+    }
+    for (secret, _) in &candidate.new.secrets {
+        terminal::say(format_args!(
+            "  {name}: a secret goes to {}, which only you can read",
+            folder.join(secret).display()
+        ))?;
     }
     for note in candidate.missing.iter().chain(&candidate.lost) {
         terminal::say(format_args!("  {name}: {note}"))?;
@@ -256,9 +273,23 @@ fn servers(path: &Path, named: bool) -> anyhow::Result<HostServers> {
         }
         return Ok(HostServers::default());
     };
-    let found = read(host, &text).map_err(|why| anyhow::anyhow!("{shown}:{why}"))?;
-    let here = env::current_dir().unwrap_or_default();
-    Ok(found.in_project(&here.to_string_lossy()))
+    read(host, &text).map_err(|why| anyhow::anyhow!("{shown}:{why}"))
+}
+
+/// The current folder.
+fn here() -> String {
+    env::current_dir().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The servers for all projects and for the current folder. Says how many are left out.
+fn in_this_project(found: HostServers) -> anyhow::Result<HostServers> {
+    let here = here();
+    match found.elsewhere(&here) {
+        0 => {}
+        1 => terminal::say("  1 server is of another project; --all-projects takes it too")?,
+        count => terminal::say(format_args!("  {count} servers are of other projects; --all-projects takes them too"))?,
+    }
+    Ok(found.in_project(&here))
 }
 
 fn text_of(path: &Path) -> anyhow::Result<String> {
@@ -293,7 +324,7 @@ impl Candidate {
     fn reach(&mut self, server: &Server) {
         if let Some(url) = &server.url {
             let url = self.text(url);
-            self.new.put("url", url);
+            self.new.url(&url);
             if let Some(required) = server.required_type() {
                 self.new.put("type", required);
             }
@@ -303,10 +334,11 @@ impl Candidate {
         } else if let Some(command) = &server.command {
             let program = self.text(command);
             let arguments: Vec<String> = server.args.iter().map(|argument| self.text(argument)).collect();
-            if server.args.iter().any(|argument| looks_secret("", argument)) {
-                self.lost.push("an argument looks like a secret; give it in `env`".to_owned());
+            if self.new.command(&program, &arguments) {
+                self.lost.push(
+                    "an argument is secret, and every user can read arguments of programs; `env` hides it".to_owned(),
+                );
             }
-            self.new.command(&program, &arguments);
             if let Some(bridge) = &server.bridge {
                 self.lost.push(format!("Weir starts it itself, without `{bridge}`"));
             }

@@ -9,8 +9,9 @@ use std::{
 
 use anyhow::Context;
 use toml_edit::{Array, InlineTable, Value};
+use weir_hosts::{Template, looks_secret};
 
-use crate::config::UpstreamName;
+use crate::config::{ConfigFile, UpstreamName};
 
 /// Where secrets are kept that were written somewhere else: beside the configuration, for its owner alone.
 const SECRETS: &str = "secrets";
@@ -33,11 +34,35 @@ impl NewUpstream {
         self.keys.push((key, value.into()));
     }
 
-    pub(super) fn command(&mut self, program: &str, arguments: &[String]) {
+    /// A program and its arguments; whether one of those is secret.
+    pub(super) fn command(&mut self, program: &str, arguments: &[String]) -> bool {
         self.put("command", program);
-        if !arguments.is_empty() {
-            self.put("args", arguments.iter().map(String::as_str).collect::<Array>());
+        let (before, mut option) = (self.secrets.len(), "");
+        let mut written = Array::new();
+        for argument in arguments {
+            // `--key=VALUE`, `KEY=VALUE` after `docker run -e`, and `Key: VALUE` after `--header`.
+            let named =
+                argument.split_once('=').or_else(|| argument.split_once(": ")).filter(|(name, _)| is_name(name));
+            let (name, value) = named.unwrap_or((option, argument));
+            let start = &argument[..argument.len() - value.len()];
+            written.push(format!("{start}{}", self.checked(name, value)));
+            option = if argument.starts_with('-') && named.is_none() { argument } else { "" };
         }
+        if !written.is_empty() {
+            self.put("args", written);
+        }
+        self.secrets.len() > before
+    }
+
+    /// An address. What is secret in its query is elsewhere.
+    pub(super) fn url(&mut self, url: &str) {
+        let Some((start, query)) = url.split_once('?') else { return self.put("url", url) };
+        let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+            Some((name, value)) => format!("{name}={}", self.checked(name, value)),
+            None => pair.to_owned(),
+        });
+        let query = pairs.collect::<Vec<_>>().join("&");
+        self.put("url", format!("{start}?{query}"));
     }
 
     pub(super) fn headers(&mut self, headers: &[(String, String)]) {
@@ -66,6 +91,12 @@ impl NewUpstream {
         }
     }
 
+    /// The file of one of its secrets, if another server of the configuration has it: `a-b` and its `token`, `a` and its `b-token`.
+    pub(super) fn taken_secret(&self, file: &ConfigFile) -> Option<String> {
+        let mut paths = self.secrets.iter().map(|(path, _)| path.display().to_string());
+        paths.find(|path| file.names_file(None, path))
+    }
+
     /// A bearer token, which Weir sends to this origin alone.
     pub(super) fn bearer(&mut self, token: &str) {
         let source = self.source("token", token);
@@ -88,6 +119,15 @@ impl NewUpstream {
         let named = name.to_ascii_lowercase();
         match !value.contains("${") && SECRET.iter().any(|word| named.contains(word)) {
             true => format!("${{file:{}}}", self.secret(&named, value)),
+            false => self.checked(&named, value),
+        }
+    }
+
+    /// The same, where a name says less: what is secret by its name as a whole, or looks like a token.
+    fn checked(&mut self, name: &str, value: &str) -> String {
+        let is_path = value.starts_with(['/', '.', '~']);
+        match !value.contains("${") && !is_path && looks_secret(name, &Template::literal(value)) {
+            true => format!("${{file:{}}}", self.secret(&name.to_ascii_lowercase(), value)),
             false => value.to_owned(),
         }
     }
@@ -96,11 +136,23 @@ impl NewUpstream {
     fn secret(&mut self, name: &str, value: &str) -> String {
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
         let name: String = name.chars().map(plain).collect();
-        let path = PathBuf::from(SECRETS).join(format!("{}-{name}", self.name));
+        let name = name.trim_matches('-');
+        let name = if name.is_empty() { "secret" } else { name };
+        let path_of = |name: &str| PathBuf::from(SECRETS).join(format!("{}-{name}", self.name));
+        let is_taken = |path: &PathBuf| self.secrets.iter().any(|(taken, other)| taken == path && other != value);
+        let mut paths =
+            std::iter::once(path_of(name)).chain((2..).map(|number: usize| path_of(&format!("{name}-{number}"))));
+        let path = paths.find(|path| !is_taken(path)).unwrap_or_else(|| path_of(name));
         let shown = path.display().to_string();
         self.secrets.push((path, value.to_owned()));
         shown
     }
+}
+
+/// Whether a text is what a value may be called by.
+fn is_name(text: &str) -> bool {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    !text.is_empty() && text.chars().all(is_letter)
 }
 
 /// Writes secrets, each where only its owner can read it.
