@@ -52,6 +52,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use weir_hosts::Host;
 
 use self::problem::ProblemReport;
 use self::read::{Node, SettingKind};
@@ -105,6 +106,8 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// Browser origins that may call Weir, beside those on loopback; lower case, as in `Origin` (RFC 6454 §6.2).
     pub allowed_origins: Vec<String>,
+    /// How long names of tools may be for hosts, where that is not what they are known to take.
+    pub name_budgets: Vec<(Host, usize)>,
     /// Where compiled policies are kept; none if neither the file nor the system names a place.
     pub cache_dir: Option<PathBuf>,
     /// Whose tokens let callers in, the first of them first.
@@ -335,6 +338,13 @@ pub enum PolicyFailure {
 }
 
 impl Config {
+    /// How long the name of a tool may be for a host, its prefix included; none for one that shows names to no model.
+    #[must_use]
+    pub fn name_budget(&self, host: Host) -> Option<usize> {
+        let set = self.name_budgets.iter().find(|(known, _)| *known == host).map(|(_, budget)| *budget);
+        set.or_else(|| host.name_budget())
+    }
+
     /// The names below `/mcp/` at which something is: those of the enabled upstreams and of the toolsets.
     pub fn endpoints(&self) -> impl Iterator<Item = &UpstreamName> {
         let upstreams = self.upstreams.iter().filter(|upstream| upstream.enabled).map(|upstream| &upstream.name);

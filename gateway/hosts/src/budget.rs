@@ -36,9 +36,8 @@ impl Host {
         }
     }
 
-    /// The public names that are too long for the host, where it calls Weir `entry`.
-    pub fn over_budget<'n>(self, entry: &str, names: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
-        let Some(budget) = self.name_budget() else { return Vec::new() };
+    /// The public names that are longer than this, where the host calls Weir `entry`.
+    pub fn over_budget<'n>(self, budget: usize, entry: &str, names: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
         let prefix = self.tool_prefix(entry).chars().count();
         names.into_iter().filter(|name| prefix + name.chars().count() > budget).collect()
     }
@@ -52,9 +51,10 @@ mod tests {
     fn the_prefix_of_the_host_is_part_of_the_budget() {
         let (fits, exceeds) = ("x".repeat(64 - 11), "x".repeat(64 - 10));
         let names = [fits.as_str(), exceeds.as_str()];
-        assert_eq!(Host::ClaudeCode.over_budget("weir", names), [exceeds.as_str()]);
-        assert_eq!(Host::ClaudeCode.over_budget("w", names), [""; 0]);
-        assert_eq!(Host::Inspector.over_budget("weir", ["x".repeat(500).as_str()]), [""; 0]);
+        assert_eq!(Host::ClaudeCode.over_budget(64, "weir", names), [exceeds.as_str()]);
+        assert_eq!(Host::ClaudeCode.over_budget(64, "w", names), [""; 0]);
+        assert_eq!(Host::ClaudeCode.over_budget(128, "weir", names), [""; 0]);
+        assert_eq!(Host::Inspector.name_budget(), None);
         assert!(Host::ALL.into_iter().filter_map(Host::name_budget).all(|budget| (60..=128).contains(&budget)));
     }
 }

@@ -64,6 +64,9 @@ pub(super) enum AuthCommand {
         /// One of its accounts; all of them if it is left out.
         #[arg(long = "as", value_name = "ACCOUNT", requires = "name")]
         account: Option<String>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         options: AuthOptions,
     },
@@ -101,6 +104,9 @@ pub(super) enum AuthCommand {
     Grants(GrantsCommand),
     /// List the upstreams that take a login: those of which the configuration says so, and those that ask for one.
     List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         options: AuthOptions,
     },
@@ -147,7 +153,7 @@ pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
         | AuthCommand::Refresh { options, .. }
         | AuthCommand::Metadata { options, .. }
         | AuthCommand::Grants(GrantsCommand::List { options, .. } | GrantsCommand::Revoke { options, .. })
-        | AuthCommand::List { options } => options,
+        | AuthCommand::List { options, .. } => options,
     };
     let config = match command.address() {
         Some(address) => address::config("weir auth", address, toml::Table::new())?,
@@ -172,14 +178,14 @@ pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
                     let scopes = scopes.map(|all| all.split_ascii_whitespace().map(str::to_owned).collect());
                     login::run(&about, name, &login::How { device, no_browser, port, scopes }).await
                 }
-                AuthCommand::Status { name, account, .. } => {
-                    show::status(&about, name.as_deref(), account.as_deref()).await
+                AuthCommand::Status { name, account, json, .. } => {
+                    show::status(&about, name.as_deref(), account.as_deref(), json).await
                 }
                 AuthCommand::Logout { named, principal, .. } => login::out(&about, &named, principal.as_deref()).await,
                 AuthCommand::Refresh { named, .. } => login::refresh(&about, about.upstream(&named)?).await,
                 AuthCommand::Metadata { name, .. } => metadata::print(&about, name.as_deref()).await,
                 AuthCommand::Grants(command) => grants::run(&about, &command).await,
-                AuthCommand::List { .. } => show::list(&about).await,
+                AuthCommand::List { json, .. } => show::list(&about, json).await,
             }
         };
         let ended = tokio::select! {

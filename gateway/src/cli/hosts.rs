@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use weir_hosts::{Bearer, Command, Directories, EditError, Entry, Host, HostFile, Os, Scope};
 
 use crate::config::{self, Config, DEFAULT_FILE, default_file};
@@ -19,7 +20,13 @@ use super::{suggestion, terminal};
 #[derive(Debug, Subcommand)]
 pub(super) enum ClientCommand {
     /// List the hosts that Weir knows, and which of them point at it.
-    List(EntryOptions),
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        options: EntryOptions,
+    },
     /// Print what to paste into a host's file.
     Print {
         /// The host.
@@ -134,7 +141,7 @@ pub(super) fn directories() -> anyhow::Result<Directories> {
 
 pub(super) fn run(command: &ClientCommand) -> anyhow::Result<ExitCode> {
     match command {
-        ClientCommand::List(options) => list(options),
+        ClientCommand::List { json, options } => list(options, *json),
         ClientCommand::Print { host: HostName(host), options } => print(*host, options),
         ClientCommand::Connect { options, moving } => each(options, |host, path| {
             let connected = match moving.moves {
@@ -147,17 +154,35 @@ pub(super) fn run(command: &ClientCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn list(options: &EntryOptions) -> anyhow::Result<ExitCode> {
+/// A host, and the file in which it may point at Weir.
+#[derive(Serialize)]
+struct ListedHost {
+    host: &'static str,
+    title: &'static str,
+    connected: bool,
+    file: Option<PathBuf>,
+}
+
+fn list(options: &EntryOptions, as_json: bool) -> anyhow::Result<ExitCode> {
     let directories = directories()?;
-    for host in Host::ALL {
+    let listed = |host: Host| {
         let files: Vec<HostFile> = host.files(&directories).into_iter().filter(|file| file.path.exists()).collect();
         let connected = files.iter().find(|file| is_connected(host, &file.path, &options.name));
-        let state = match (connected, files.first()) {
-            (Some(file), _) => format!("connected  {}", file.path.display()),
-            (None, Some(file)) => format!("-          {}", file.path.display()),
-            (None, None) => "no file".to_owned(),
+        let file = connected.or_else(|| files.first()).map(|file| file.path.clone());
+        ListedHost { host: host.name(), title: host.title(), connected: connected.is_some(), file }
+    };
+    let all = Host::ALL.map(listed);
+    if as_json {
+        terminal::put_json(&serde_json::to_string(&all)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for ListedHost { host, connected, file, .. } in &all {
+        let state = match (connected, file) {
+            (true, Some(file)) => format!("connected  {}", file.display()),
+            (false, Some(file)) => format!("-          {}", file.display()),
+            (_, None) => "no file".to_owned(),
         };
-        terminal::say(format_args!("{:<14}  {state}", host.name()))?;
+        terminal::say(format_args!("{host:<14}  {state}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -280,8 +305,9 @@ fn warn_of_long_names(host: Host, options: &EntryOptions) {
         let exact = allowed.filter_map(|tool| tool.native.exact());
         names.extend(exact.map(|tool| format!("{}__{tool}", upstream.name)));
     }
-    let (budget, prefix) = (host.name_budget().unwrap_or_default(), host.tool_prefix(&options.name));
-    for name in host.over_budget(&options.name, names.iter().map(String::as_str)) {
+    let Some(budget) = config.name_budget(host) else { return };
+    let prefix = host.tool_prefix(&options.name);
+    for name in host.over_budget(budget, &options.name, names.iter().map(String::as_str)) {
         terminal::complain(format_args!(
             "warning: {} takes names of {budget} characters, and `{prefix}{name}` is longer; give the tool a shorter name \
              in `[toolsets.<name>.overrides.<tool>]`",

@@ -18,13 +18,17 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use weir_hosts::Host;
+
 use self::context::Context;
 use super::problem::ProblemReport;
 use super::quantity::{Period, Size};
 use super::read::Setting;
 use super::value::Count;
 use super::written::{self, Root};
-use super::{CallRates, Config, Environment, Limits, PolicyLimits, Reach, Timeouts, Tls, UpstreamConfig, inherit};
+use super::{
+    CallRates, Config, Environment, Limits, PolicyLimits, Reach, Timeouts, Tls, UpstreamConfig, inherit, similar_word,
+};
 
 pub use auth::default_store;
 
@@ -55,6 +59,7 @@ pub(super) fn resolve(
         tls: tls(&root.tls, api_keys || root.auth.key().is_some(), &mut context),
         allowed_hosts: list(&root.allowed_hosts, |host| host.0.clone()),
         allowed_origins: list(&root.allowed_origins, |origin| origin.0.clone()),
+        name_budgets: name_budgets(root, &mut context),
         cache_dir: cache_dir(root, &context),
         api_keys,
         authorization_server: auth::authorization_server(root, &inbound, &mut context),
@@ -81,6 +86,23 @@ pub(super) fn resolve(
         }
     }
     config
+}
+
+fn name_budgets(root: &Root, context: &mut Context<'_, '_>) -> Vec<(Host, usize)> {
+    let mut budgets = Vec::new();
+    for (name, at) in root.name_budgets.set().map_or(&[][..], |at| &at.value.0) {
+        match Host::parse(name) {
+            Some(host) => budgets.push((host, usize::try_from(at.value.0).unwrap_or(usize::MAX))),
+            None => {
+                let hint = match similar_word(name, Host::ALL.into_iter().map(Host::name)) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("known: {}", Host::ALL.map(Host::name).join(", ")),
+                };
+                context.report.add(at.key.clone(), format!("no host is called `{}`", name.escape_debug()), Some(hint));
+            }
+        }
+    }
+    budgets
 }
 
 /// What is in braces stands for the issuer, and nothing else can.

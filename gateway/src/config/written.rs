@@ -54,6 +54,9 @@ table! {
         allowed_origins: Values<WebOrigin>,
         /// Where policies are kept that were fetched or compiled. Default: `weir` in `$XDG_CACHE_HOME`, else in `~/.cache`.
         cache_dir: FilePath,
+        /// How long names of tools may be for hosts (`weir client list`), each with the host's prefix: `{ cursor = 60 }`.
+        /// `weir doctor` and `weir client connect` warn of longer ones. Default: what each host is known to take.
+        name_budgets: NamedValues<Count>,
         /// Serve HTTPS with this certificate.
         tls: Tls,
         /// Where programs such as Prometheus ask how Weir stands, beside the Unix socket of operators.

@@ -2,10 +2,11 @@
 
 use std::{
     collections::BTreeSet,
-    io,
     process::ExitCode,
     time::{Duration, SystemTime},
 };
+
+use serde::Serialize;
 
 use crate::{
     cli::terminal,
@@ -20,9 +21,14 @@ use super::{CommandScope, address};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One line of a table.
+#[derive(Serialize)]
 struct TableLine {
     name: String,
+    /// How somebody signs in.
     how: String,
+    /// How it stands, in one word.
+    state: &'static str,
+    #[serde(rename = "text")]
     standing: String,
 }
 
@@ -31,6 +37,7 @@ pub(super) async fn status(
     about: &CommandScope,
     name: Option<&str>,
     account: Option<&str>,
+    as_json: bool,
 ) -> anyhow::Result<ExitCode> {
     let accounts = match name {
         Some(name) => {
@@ -59,12 +66,12 @@ pub(super) async fn status(
         wanting |= (needs && account.is_for_people()) || asks == Some(true);
         lines.push(line(about, account, &state, asks));
     }
-    print(&lines, "No login is kept, and none is configured. `weir auth list` asks the upstreams.")?;
+    print(&lines, "No login is kept, and none is configured. `weir auth list` asks the upstreams.", as_json)?;
     Ok(if wanting { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Lists every upstream that takes a login or asks for one, and logins of upstreams that are gone.
-pub(super) async fn list(about: &CommandScope) -> anyhow::Result<ExitCode> {
+pub(super) async fn list(about: &CommandScope, as_json: bool) -> anyhow::Result<ExitCode> {
     let mut asking = tokio::task::JoinSet::new();
     let accounts = about.manager.accounts();
     for (place, account) in accounts.iter().cloned().enumerate() {
@@ -103,10 +110,10 @@ pub(super) async fn list(about: &CommandScope) -> anyhow::Result<ExitCode> {
         if names.insert(login.key.upstream.clone()) {
             let how = "not in the configuration".to_owned();
             let standing = "a login is kept; `weir auth logout` forgets it".to_owned();
-            lines.push(TableLine { name: login.key.upstream, how, standing });
+            lines.push(TableLine { name: login.key.upstream, how, state: "not_configured", standing });
         }
     }
-    print(&lines, "No upstream takes a login.")?;
+    print(&lines, "No upstream takes a login.", as_json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -143,7 +150,15 @@ fn line(about: &CommandScope, account: &UpstreamAuth, state: &SignInState, asks:
         Standing::Unasked => "not signed in, and not asked to".to_owned(),
         Standing::Ended | Standing::Missing => "no token yet; Weir gets one when it is needed".to_owned(),
     };
-    TableLine { name: account.name().to_owned(), how: how(about, account), standing }
+    let state = match state.standing {
+        Standing::Good => "good",
+        Standing::Ended => "expired",
+        Standing::TooLittle => "scopes_missing",
+        Standing::Missing => "missing",
+        Standing::Unasked if asks == Some(true) => "missing",
+        Standing::Unasked => "not_asked",
+    };
+    TableLine { name: account.name().to_owned(), how: how(about, account), state, standing }
 }
 
 fn personal(about: &CommandScope, account: &UpstreamAuth, count: usize) -> TableLine {
@@ -151,7 +166,7 @@ fn personal(about: &CommandScope, account: &UpstreamAuth, count: usize) -> Table
     if count > 0 {
         standing.push_str(&format!("; {count} did"));
     }
-    TableLine { name: account.name().to_owned(), how: how(about, account), standing }
+    TableLine { name: account.name().to_owned(), how: how(about, account), state: "of_each_caller", standing }
 }
 
 fn how(about: &CommandScope, account: &UpstreamAuth) -> String {
@@ -169,9 +184,12 @@ fn how(about: &CommandScope, account: &UpstreamAuth) -> String {
     .to_owned()
 }
 
-fn print(lines: &[TableLine], empty: &str) -> io::Result<()> {
+fn print(lines: &[TableLine], empty: &str, as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        return Ok(terminal::put_json(&serde_json::to_string(lines)?)?);
+    }
     if lines.is_empty() {
-        return terminal::say(empty);
+        return Ok(terminal::say(empty)?);
     }
     let width = |of: fn(&TableLine) -> &str| lines.iter().map(|line| of(line).len()).max().unwrap_or(0);
     let (name, how) = (width(|line| &line.name), width(|line| &line.how));

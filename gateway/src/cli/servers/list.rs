@@ -31,6 +31,9 @@ pub(in crate::cli) struct ShowOptions {
     /// The upstream.
     #[arg(value_name = "NAME")]
     name: String,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     file: ConfigOption,
 }
@@ -115,9 +118,12 @@ fn list_sources(as_json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(in crate::cli) fn show(ShowOptions { name, file }: &ShowOptions) -> anyhow::Result<ExitCode> {
+pub(in crate::cli) fn show(ShowOptions { name, json, file }: &ShowOptions) -> anyhow::Result<ExitCode> {
     let file = ConfigFile::open(&file.config)?;
     let shown = file.shown(name).map_err(unusable)?;
-    terminal::say(shown.trim_end())?;
+    match json {
+        true => terminal::put_json(&serde_json::to_string(&toml::from_str::<toml::Table>(&shown)?)?)?,
+        false => terminal::say(shown.trim_end())?,
+    }
     Ok(ExitCode::SUCCESS)
 }
