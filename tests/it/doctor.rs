@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rcgen::{CertificateParams, KeyPair};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 use weir_tests::peer::free_port;
@@ -222,6 +222,28 @@ async fn each_upstream_is_reached_and_a_host_has_its_names() {
     has(&findings, "warning names", "Cursor takes names of 60 characters", "overrides");
     let names = findings.iter().filter(|finding| finding["check"] == "names").count();
     assert_eq!(names, 1, "only hosts that are connected count: {findings:#?}");
+}
+
+#[tokio::test]
+async fn schemas_that_a_hosts_model_rejects_name_the_tool_and_the_policy() {
+    let tool = |name: &str, schema: Value| json!({ "name": name, "description": name, "inputSchema": schema });
+    let tools = [
+        tool("either", json!({ "type": "object", "properties": {}, "anyOf": [{ "required": ["a"] }] })),
+        tool("many", json!({ "type": "object", "properties": { "ids": { "type": "array" } } })),
+    ];
+    let stub = Stub::offering(Offer { lists: json!({ "tools/list": tools }), ..Offer::default() }).await;
+    let policy = "[[upstreams.stub.policies]]\ncomponent = \"weir:schema\"\n";
+    for (config, expected) in [(stub.config("stub"), 1), (stub.config("stub") + policy, 0)] {
+        let machine = Machine::of(&config);
+        machine.has(".claude.json", 0o600, "{}");
+        assert_eq!(machine.weir(&["client", "connect", "claude-code", "--url", "http://127.0.0.1:1/mcp"]).await.0, 0);
+        let (code, findings) = machine.doctor(&[]).await;
+        assert_eq!(code, expected, "{findings:#?}");
+        if expected == 1 {
+            has(&findings, "warning schemas", "stub__either: `anyOf` at the top level", "for = \"anthropic\"");
+            assert!(!findings.iter().any(|finding| finding["text"].as_str().unwrap().contains("stub__many")));
+        }
+    }
 }
 
 #[tokio::test]

@@ -229,6 +229,11 @@ impl CatalogSnapshot {
         self.entries(kind).iter().map(|entry| entry.key.as_str())
     }
 
+    /// The entries of a kind by their names, as the upstream has them.
+    pub fn bodies(&self, kind: ListKind) -> impl Iterator<Item = (&str, &Bytes)> {
+        self.entries(kind).iter().map(|entry| (entry.key.as_str(), &entry.raw))
+    }
+
     /// What is not shown of the lists.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {

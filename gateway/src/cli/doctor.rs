@@ -2,6 +2,7 @@
 
 mod files;
 mod machine;
+mod schemas;
 mod upstreams;
 
 use std::{
@@ -170,7 +171,8 @@ fn look(options: &DoctorOptions, findings: &mut Findings) -> anyhow::Result<bool
                 upstreams::reach(&assembly, findings).await
             }
         };
-        upstreams::names(&assembly, &reports, findings);
+        upstreams::names(&config, &assembly, &reports, findings);
+        upstreams::schemas(&assembly, &reports, findings);
         upstreams::logins(&manager, &reports, findings).await;
         manager.close().await;
     });

@@ -43,6 +43,9 @@ pub(super) struct Report {
     era: Option<String>,
     /// The names that it offers, by list.
     offers: Vec<(&'static str, Vec<String>)>,
+    /// The input schema of each tool.
+    #[serde(skip)]
+    pub(super) schemas: Vec<(String, Value)>,
     /// What is not shown of the lists.
     pub(super) warnings: Vec<String>,
     /// The answer of the tool that was called.
@@ -112,6 +115,11 @@ async fn used(
     let lists = lists.map_err(|_| Fault::Lists(late()))?.map_err(|why| Fault::Lists(why.to_string()))?;
     let offer = |kind: ListKind| (kind.list(), lists.names(kind).map(str::to_owned).collect::<Vec<_>>());
     report.offers = ListKind::ALL.into_iter().map(offer).collect();
+    let schema = |(name, raw): (&str, &bytes::Bytes)| {
+        let mut tool: Value = serde_json::from_slice(raw).ok()?;
+        Some((name.to_owned(), tool["inputSchema"].take()))
+    };
+    report.schemas = lists.bodies(ListKind::Tool).filter_map(schema).collect();
     report.warnings = lists.warnings();
     if let Some(why) = lists.failure() {
         return Err(Fault::Lists(why));

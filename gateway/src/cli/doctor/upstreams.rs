@@ -9,9 +9,10 @@ use std::{
 use weir_hosts::Host;
 use weir_mcp::ListKind;
 
-use super::{Findings, Severity};
+use super::{Findings, Severity, schemas::Vendor};
 use crate::{
     cli::{assembly::Assembly, auth::show::span, hosts, live},
+    config::Config,
     credential::{CredentialManager, SignInState, Standing},
 };
 
@@ -52,9 +53,52 @@ pub(super) async fn reach(assembly: &Assembly, findings: &mut Findings) -> Vec<l
     reports
 }
 
+/// The hosts that `weir client` has connected.
+fn connected() -> Vec<Host> {
+    let Ok(directories) = hosts::directories() else { return Vec::new() };
+    let is_connected = |host: &Host| {
+        let files = host.files(&directories).into_iter().map(|file| file.path);
+        let mut texts = files.filter_map(|path| fs::read_to_string(path).ok());
+        texts.any(|text| matches!(weir_hosts::disconnect(*host, &text, ENTRY), Ok(Some(_))))
+    };
+    Host::ALL.into_iter().filter(is_connected).collect()
+}
+
+/// Looks whether vendors of the hosts that are connected take the schemas of all tools.
+pub(super) fn schemas(assembly: &Assembly, reports: &[live::Report], findings: &mut Findings) {
+    let hosts = connected();
+    for report in reports {
+        let name = &report.name;
+        let Some(assembled) = assembly.upstreams.iter().find(|it| it.upstream.name() == name) else { continue };
+        for vendor in Vendor::ALL {
+            let of_vendor = hosts.iter().filter(|host| Vendor::of(**host).contains(&vendor));
+            let titles: Vec<&str> = of_vendor.map(|host| host.title()).collect();
+            if titles.is_empty() {
+                continue;
+            }
+            let tools = report.schemas.iter().filter(|(tool, _)| assembled.upstream.serves(ListKind::Tool, tool));
+            let rejected = tools.filter_map(|(tool, schema)| Some((tool, vendor.rejects(schema)?)));
+            let rejected: Vec<String> = rejected.map(|(tool, why)| format!("{name}__{tool}: {why}")).collect();
+            if rejected.is_empty() {
+                continue;
+            }
+            let (count, shown) = (rejected.len(), rejected[..rejected.len().min(SHOWN)].join("\n"));
+            let text = format!(
+                "{} rejects the schemas of {count} tools, which {} may send it:\n{shown}",
+                vendor.title(),
+                titles.join(", ")
+            );
+            let family = vendor.family();
+            let repair = format!(
+                "[[upstreams.{name}.policies]]\ncomponent = \"weir:schema\"\nsettings = {{ for = \"{family}\" }}"
+            );
+            findings.add(Severity::Warning, "schemas", text, Some(repair));
+        }
+    }
+}
+
 /// Looks whether the hosts that are connected take the names of all tools.
-pub(super) fn names(assembly: &Assembly, reports: &[live::Report], findings: &mut Findings) {
-    let Ok(directories) = hosts::directories() else { return };
+pub(super) fn names(config: &Config, assembly: &Assembly, reports: &[live::Report], findings: &mut Findings) {
     let mut names = Vec::new();
     for report in reports {
         let of = |name: &str| assembly.upstreams.iter().find(|assembled| assembled.upstream.name() == name);
@@ -62,14 +106,10 @@ pub(super) fn names(assembly: &Assembly, reports: &[live::Report], findings: &mu
         let tools = report.tools().filter(|tool| assembled.upstream.serves(ListKind::Tool, tool));
         names.extend(tools.map(|tool| format!("{}__{tool}", report.name)));
     }
-    for host in Host::ALL {
-        let files = host.files(&directories).into_iter().map(|file| file.path);
-        let mut texts = files.filter_map(|path| fs::read_to_string(path).ok());
-        if !texts.any(|text| matches!(weir_hosts::disconnect(host, &text, ENTRY), Ok(Some(_)))) {
-            continue;
-        }
-        let long = host.over_budget(ENTRY, names.iter().map(String::as_str));
-        let (title, budget) = (host.title(), host.name_budget().unwrap_or_default());
+    for host in connected() {
+        let title = host.title();
+        let Some(budget) = config.name_budget(host) else { continue };
+        let long = host.over_budget(budget, ENTRY, names.iter().map(String::as_str));
         if long.is_empty() {
             findings.ok("names", format_args!("{title} takes the names of all {} tools", names.len()));
             continue;
