@@ -5,6 +5,7 @@
 //! ([`answer_stream`]). What Weir answers by itself on the aggregate is in [`aggregate`]; how legacy sessions begin and end
 //! in [`legacy`], and how they hear in [`forward`]; how clients and upstreams of different eras meet in [`translate`].
 
+pub mod activity;
 mod aggregate;
 mod answer;
 mod approval;

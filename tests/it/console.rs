@@ -28,6 +28,7 @@ async fn a_tool_is_called_from_a_form() {
     }
     let tools = browser.open(&gateway.url("/connect/stub/tools")).await;
     assert!(tools.text.contains("tools?name=echo"), "{}", tools.text);
+    assert!(tools.text.contains("<code>weir disable stub</code><br>enabled = false"), "{}", tools.text);
     let tool = browser.open(&gateway.url("/connect/stub/tools?name=echo")).await;
     let (to, mut fields) = tool.form("call");
     fields.push(("arg.message".into(), "<i>hi</i>".into()));
@@ -36,6 +37,9 @@ async fn a_tool_is_called_from_a_form() {
     assert_eq!(calls(&stub), 1);
     let seen = stub.asked("tools/call");
     assert_eq!(seen[0].message()["params"]["arguments"], json!({ "message": "<i>hi</i>" }));
+    let after = browser.open(&gateway.url("/")).await;
+    assert!(!first.text.contains("Your last calls") && after.text.contains("Your last calls"), "{}", after.text);
+    assert!(after.text.contains("<h2>echo</h2><p>stub · ok · "), "{}", after.text);
     assert!(first.text.len() < 150 * 1024 && done.text.len() < 150 * 1024);
 }
 

@@ -27,7 +27,11 @@ use crate::{
 };
 
 use super::{
-    RequestContext, WholeAnswer, answer_stream::AnswerStream, decide::Labels, pending_answer::PendingAnswer,
+    RequestContext, WholeAnswer,
+    activity::{self, CallFacts, EndedCall, RunningCall},
+    answer_stream::AnswerStream,
+    decide::Labels,
+    pending_answer::PendingAnswer,
     sign_in::told,
 };
 
@@ -107,6 +111,8 @@ pub struct CallLog {
     pub failure: Option<String>,
     /// What it came to; where there is a failure, whose it is.
     pub outcome: CallOutcome,
+    /// Shows that it runs.
+    running: Option<RunningCall>,
     /// What the limits of calls have given it.
     permit: Option<CallPermit>,
 }
@@ -254,6 +260,7 @@ impl CallLog {
             attempts: 0,
             failure: None,
             outcome: CallOutcome::Ok,
+            running: None,
             permit: None,
         };
         record.add(cut(message.method(), WORD_IN_LOG), 0);
@@ -317,6 +324,21 @@ impl CallLog {
     pub(super) fn goes_to(&mut self, upstream: &Arc<Upstream>) {
         self.upstream = Some(Arc::clone(upstream));
         self._use = Some(upstream.used());
+        if self.part(0) != method::LISTEN {
+            self.running = Some(activity::begin(self.facts(self.text.clone())));
+        }
+    }
+
+    fn facts(&self, text: String) -> CallFacts {
+        CallFacts {
+            id: self.id,
+            start: self.start,
+            text,
+            ends: self.ends,
+            upstream: self.upstream.as_ref().map(|upstream| upstream.key().clone()),
+            principal: Caller::apart(self.caller.as_ref()),
+            session: self.session.clone(),
+        }
     }
 
     /// Holds what is given back when the call is over.
@@ -360,7 +382,7 @@ impl CallLog {
     }
 
     /// Writes the session: `sent` bytes of the answer are out, or it will never be.
-    pub fn finish(self, status: u16, sent: u64) {
+    pub fn finish(mut self, status: u16, sent: u64) {
         let outcome = match (&self.failure, self.outcome) {
             (Some(why), _) if why == NEEDS_SIGN_IN => CallOutcome::SignIn,
             (Some(_), CallOutcome::Ok | CallOutcome::ToolError) => CallOutcome::Failed,
@@ -402,6 +424,10 @@ impl CallLog {
             arguments: self.arguments.as_ref(),
         };
         record.write();
+        let text = std::mem::take(&mut self.text);
+        let (facts, attempts, received) = (self.facts(text), self.attempts, self.received as u64);
+        let (rule, failure) = (self.rule.take(), self.failure.take());
+        activity::end(EndedCall { facts, took, outcome, status, attempts, rule, failure, received, sent });
     }
 }
 

@@ -1,10 +1,12 @@
 //! For the operator of Weir, at a Unix socket: `GET /status` and `GET /readyz` say how it stands.
 //! `GET /metrics` has the counters for Prometheus. `POST /reload` puts the
 //! changed configuration in force, and `GET /reload` says what that would change. `POST /refresh/NAME` has the lists of an
-//! upstream fetched anew.
+//! upstream fetched anew. `GET /calls` and `GET /sessions` say what goes on.
 //!
 //! Whoever opens the socket is the user that runs Weir: it has mode 0600, in a folder that only this user can enter.
 //! So requests need no credential, and no page in a browser reaches it.
+
+mod activity;
 
 use std::{
     collections::BTreeMap,
@@ -380,6 +382,10 @@ impl Handler for Admin {
                 );
                 deliver::json(exchange, status, body).await;
             }
+            ("GET", "/calls") => deliver::json(exchange, 200, activity::calls()).await,
+            ("GET", "/sessions") => {
+                deliver::json(exchange, 200, activity::sessions(self.app.proxy.sessions())).await;
+            }
             ("GET", "/logs") => self.logs(exchange, false).await,
             ("GET", "/logs/follow") => self.logs(exchange, true).await,
             (method @ ("GET" | "POST"), "/reload") => {
@@ -395,7 +401,7 @@ impl Handler for Admin {
                 deliver::text(
                     exchange,
                     404,
-                    "only /status, /readyz, /metrics, /logs, /refresh/NAME and /reload are here\n",
+                    "only /status, /calls, /sessions, /readyz, /metrics, /logs, /refresh/NAME and /reload are here\n",
                 )
                 .await
             }

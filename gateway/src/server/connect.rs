@@ -291,7 +291,7 @@ impl App {
                 let (clients, waiting) = (&clients[..], &*waiting);
                 let can_change = !self.connect.logins.is_empty();
                 let overview = page::Overview { rows: &rows, who, notice, waiting, clients, key, can_change };
-                let html = if is_console { self.console(&overview) } else { page::page(&overview) };
+                let html = if is_console { self.console(&overview, browser.caller()) } else { page::page(&overview) };
                 BrowserReply::Page(200, html)
             }
             (Err(why), _) => self.trouble(why.is_away(), &why),

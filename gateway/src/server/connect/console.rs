@@ -9,11 +9,14 @@ use serde_json::Value;
 use url::form_urlencoded;
 use weir_flow::UpstreamState;
 use weir_hosts::{Command, Entry, Host};
-use weir_mcp::{Era, Message};
+use weir_mcp::{Era, Message, method};
 
 use crate::{
     caller::Caller,
-    proxy::{CallLog, RequestContext},
+    proxy::{
+        CallLog, RequestContext,
+        activity::{self, EndedCall},
+    },
     session::Endpoint,
     upstream::{Upstream, own},
 };
@@ -30,13 +33,15 @@ use super::{
 const FORM: usize = 256 * 1024;
 /// How many pages of a list are fetched.
 const MAX_PAGES: usize = 20;
+/// How many of the last calls are shown.
+const LAST_CALLS: usize = 10;
 /// What stands for the gateway in the files of hosts.
 const NAME: &str = "weir";
 
 impl App {
     /// The first page of the console.
-    pub(super) fn console(&self, overview: &page::Overview<'_>) -> String {
-        console_page::console(overview, &self.host_entries())
+    pub(super) fn console(&self, overview: &page::Overview<'_>, caller: &Arc<Caller>) -> String {
+        console_page::console(overview, &last_calls(caller), &self.host_entries())
     }
 
     /// What each host needs, for those that have a form for it.
@@ -67,7 +72,9 @@ impl App {
         let named = value(exchange.query().unwrap_or_default().as_bytes(), "name");
         match (self.list_tools(exchange, browser, &endpoint).await, named) {
             (Err(why), _) => self.tools_failed(name, &why),
-            (Ok(tools), None) => BrowserReply::Page(200, console_page::tools(name, &tools)),
+            (Ok(tools), None) => {
+                BrowserReply::Page(200, console_page::tools(name, &tools, browser.caller().is_local()))
+            }
             (Ok(tools), Some(named)) => match tools.iter().find(|tool| tool["name"] == *named) {
                 Some(tool) => {
                     let page = ToolPage { server: name, tool, key: browser.key(), result: None };
@@ -184,6 +191,15 @@ impl App {
         let text = format!("The tools of {name} cannot be listed: {why}");
         BrowserReply::Page(502, page::message("Not now", &text, &self.connect.invitations.page()))
     }
+}
+
+/// The last calls of a caller that asked an upstream for something, the newest first.
+fn last_calls(caller: &Arc<Caller>) -> Vec<EndedCall> {
+    let is_theirs = |call: &EndedCall| {
+        let asks = matches!(call.facts.method(), method::TOOLS_CALL | method::PROMPTS_GET | method::RESOURCES_READ);
+        asks && call.facts.is_of(caller)
+    };
+    activity::calls().1.into_iter().filter(is_theirs).take(LAST_CALLS).collect()
 }
 
 /// How an upstream stands. What may name machines and programs is for the operator alone.

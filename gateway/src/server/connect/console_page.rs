@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::proxy::activity::EndedCall;
+
 use super::{
     page::{self, HtmlText, Overview, document},
     schema_form,
@@ -55,8 +57,13 @@ pub(super) enum CallResult {
 }
 
 /// The first page.
-pub(super) fn console(overview: &Overview<'_>, hosts: &[HostEntry]) -> String {
+pub(super) fn console(overview: &Overview<'_>, calls: &[EndedCall], hosts: &[HostEntry]) -> String {
     let mut body = page::servers(overview);
+    if !calls.is_empty() {
+        body += "<h2>Your last calls</h2><ul>";
+        body.extend(calls.iter().map(call_item));
+        body += "</ul>";
+    }
     body += "<h2>Point a host here</h2><p>Paste this into the host's file.</p><div class=\"hosts\">";
     for HostEntry { title, file, text, link } in hosts {
         let link = link.as_ref().map(|link| format!("<p><a href=\"{}\">Open in {title}</a></p>", HtmlText(link)));
@@ -66,9 +73,45 @@ pub(super) fn console(overview: &Overview<'_>, hosts: &[HostEntry]) -> String {
     document("Weir", &(body + "</div>" + page::not_you(overview)))
 }
 
+/// The commands that change a server, and what each changes in the configuration. Nothing here runs them.
+fn changes(server: &str) -> String {
+    let name = HtmlText(server);
+    let rows = [
+        ("Test it", format!("weir test {name}"), "changes nothing"),
+        ("Disable it", format!("weir disable {name}"), "enabled = false"),
+        ("Rename it", format!("weir rename {name} NEW-NAME"), "its table, its logins and its pins get the new name"),
+        ("Remove it", format!("weir remove {name}"), "its table and the files of its tokens are removed"),
+    ];
+    let row = |(what, command, change): &(&str, String, &str)| {
+        format!("<dt>{what}</dt><dd><code>{command}</code><br>{change}</dd>")
+    };
+    let rows: String = rows.iter().map(row).collect();
+    format!("<details><summary>Change it in [upstreams.{name}]</summary><dl>{rows}</dl></details>")
+}
+
+/// A call that ended: what became of it, and which rule decided.
+fn call_item(call: &EndedCall) -> String {
+    let upstream = call.facts.upstream.as_ref().map_or("Weir", |name| name.as_str());
+    let ago = call.facts.start.elapsed().saturating_sub(call.took).as_secs();
+    let ago = if ago < 120 { format!("{ago} s ago") } else { format!("{} min ago", ago / 60) };
+    let rule = call.rule.as_deref().map(|rule| format!(" · rule {}", HtmlText(rule))).unwrap_or_default();
+    let failure = call.failure.as_deref();
+    let failure = failure.map(|why| format!("<p class=\"bad\">{}</p>", HtmlText(why))).unwrap_or_default();
+    format!(
+        "<li><div><h2>{}</h2><p>{} · {} · {} ms · {ago}{rule}</p>{failure}</div></li>",
+        HtmlText(call.facts.name()),
+        HtmlText(upstream),
+        call.outcome,
+        call.took.as_millis()
+    )
+}
+
 /// The tools of a server.
-pub(super) fn tools(server: &str, tools: &[Value]) -> String {
+pub(super) fn tools(server: &str, tools: &[Value], is_operator: bool) -> String {
     let mut body = "<p><a href=\"../../\">All servers</a></p>".to_owned();
+    if is_operator {
+        body += &changes(server);
+    }
     if tools.is_empty() {
         body += "<p>It has no tools for you.</p>";
         return document(server, &body);
@@ -233,7 +276,8 @@ mod tests {
             reason: Some(evil.into()),
             can_retry: true,
         };
-        let pages = [tools(evil, std::slice::from_ref(&offered)), tool(&page), refused.to_string(), health.to_string()];
+        let pages =
+            [tools(evil, std::slice::from_ref(&offered), true), tool(&page), refused.to_string(), health.to_string()];
         for html in pages {
             assert!(!html.contains("<script") && !html.contains('\u{202e}'), "{html}");
         }
