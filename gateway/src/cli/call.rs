@@ -7,6 +7,7 @@
 mod arguments;
 mod content;
 mod elicitation;
+mod image;
 mod progress;
 mod session;
 mod target;

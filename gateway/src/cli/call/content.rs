@@ -13,6 +13,7 @@ use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use super::image;
 use crate::cli::terminal;
 
 /// How many names are tried for a file before there is none.
@@ -119,11 +120,11 @@ impl ResultOptions {
                     // In JSON there is no place for it.
                     if is_json { terminal::complain(line) } else { terminal::say(line)? }
                 }
-                (Some(binary), None) if !is_json => terminal::complain(format_args!(
-                    "{}, {} bytes; `--save DIR` saves it as a file",
-                    binary.kind,
-                    binary.bytes.len()
-                )),
+                (Some(binary), None) if !is_json => {
+                    let shown = image::show(&binary.bytes)?;
+                    let what = if shown { "" } else { "; `--save DIR` saves it as a file" };
+                    terminal::complain(format_args!("{}, {} bytes{what}", binary.kind, binary.bytes.len()));
+                }
                 (None, _) if !is_json => show_text(block)?,
                 _ => {}
             }
