@@ -36,6 +36,7 @@ mod summary;
 mod terminal;
 mod test;
 mod tools;
+mod top;
 mod upgrade;
 
 use std::{
@@ -110,6 +111,11 @@ enum Command {
     /// The gateway keeps the last 256 KiB. Lines are as it writes them: text or JSON. One that comes too fast for this
     /// command is left out, and counted.
     Logs(logs::Options),
+    /// Show the gateway that runs on the whole screen: upstreams, calls, logins and sessions.
+    ///
+    /// Asks the gateway that `weir status` asks, once a second. Keys test, enable and disable upstreams, sign in there, reload
+    /// the configuration and open calls. `NO_COLOR` turns colours off. Ends with 1 if no gateway runs.
+    Top(top::TopOptions),
     /// Begin a configuration.
     Init(servers::ConfigOption),
     /// Add a server to the configuration.
@@ -178,7 +184,7 @@ enum Command {
     /// Look for what is wrong on this machine, in the configuration and at upstreams, and name the repair.
     ///
     /// Looks at the configuration, permissions of files, the login store, certificates, ports, runtimes of programs, proxies of
-    /// the environment, the clock, each enabled upstream, logins, and names of tools that connected hosts do not take.
+    /// the environment, the clock, each enabled upstream, logins, and names and schemas of tools that connected hosts or their models do not take.
     /// Exit codes: 0 nothing or notes, 1 warnings or errors, 64 the configuration cannot be used.
     Doctor(doctor::DoctorOptions),
     /// Call a tool of an upstream, or of any server at a URL.
@@ -272,6 +278,7 @@ pub fn run() -> ExitCode {
         }
         Command::Status(options) => status::run(&options),
         Command::Logs(options) => logs::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Init(file) => servers::init(&file),
         Command::Add(options) => servers::add(&options),
         Command::Import(options) => servers::import(&options),

@@ -1,21 +1,19 @@
 //! The table of servers below the log, on the screen of a real terminal.
 
-use std::process::Command;
-
 use rustix::process::{Pid, Signal};
 use serde_json::json;
-use weir_tests::process::descendants;
+use weir_tests::screen::Screen;
 use weir_tests::wait::until;
 use weir_tests::{Client, Stub, paths, peer::free_port};
 
-/// A terminal of 80 columns and 24 rows in which `weir serve` runs.
-struct Screen {
-    socket: String,
-    folder: tempfile::TempDir,
+/// A terminal in which `weir serve` runs.
+struct Served {
+    screen: Screen,
+    _folder: tempfile::TempDir,
     port: u16,
 }
 
-impl Screen {
+impl Served {
     /// One with these upstreams, where this stands before the command and these options behind it.
     fn start(upstreams: &str, before: &str, options: &str) -> Self {
         let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
@@ -28,48 +26,19 @@ impl Screen {
         let weir = paths::weir();
         let state = folder.path().display();
         let line = format!(
-            "env XDG_STATE_HOME={state} {before} {} serve --config {} {options}; echo \"ENDED $?\"; sleep 600",
+            "env XDG_STATE_HOME={state} {before} {} serve --config {} {options}",
             weir.display(),
             config.display()
         );
-        let screen = Self { socket: format!("weir-tests-{port}"), folder, port };
-        screen.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &line]);
-        screen
-    }
-
-    fn tmux(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new("tmux");
-        command.args(["-L", &self.socket]).args(arguments).env("TMUX_TMPDIR", self.folder.path());
-        command.env_remove("TMUX").env_remove("NO_COLOR").env("LANG", "C.UTF-8");
-        String::from_utf8(command.output().expect("tmux is there").stdout).unwrap()
-    }
-
-    /// What it shows.
-    fn text(&self) -> String {
-        self.tmux(&["capture-pane", "-p"])
-    }
-
-    /// The same, and what has left it at the top; broken lines are whole.
-    fn history(&self) -> String {
-        self.tmux(&["capture-pane", "-p", "-J", "-S", "-"])
-    }
-
-    async fn shows(&self, text: &str) {
-        until(text, || self.text().contains(text)).await;
-    }
-
-    /// The process of Weir.
-    fn weir(&self) -> Pid {
-        let server = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
-        let all = descendants(server.trim().parse().unwrap());
-        let (id, _) = all.into_iter().find(|(_, line)| line.contains(" serve ") && !line.contains("sleep")).unwrap();
-        Pid::from_raw(id.try_into().unwrap()).unwrap()
+        Self { screen: Screen::start(&port.to_string(), &line), _folder: folder, port }
     }
 }
 
-impl Drop for Screen {
-    fn drop(&mut self) {
-        self.tmux(&["kill-server"]);
+impl std::ops::Deref for Served {
+    type Target = Screen;
+
+    fn deref(&self) -> &Screen {
+        &self.screen
     }
 }
 
@@ -83,7 +52,7 @@ fn row<'a>(screen: &'a str, name: &str) -> Vec<&'a str> {
 async fn the_table_stays_below_the_log_and_goes_with_the_gateway() {
     let stub = Stub::start().await;
     let nobody = format!("[upstreams.nobody]\nurl = \"http://127.0.0.1:{}/mcp\"\n", free_port());
-    let screen = Screen::start(&(stub.config("stub") + &nobody), "", "");
+    let screen = Served::start(&(stub.config("stub") + &nobody), "", "");
     until("both stand", || {
         let text = screen.text();
         row(&text, "stub").get(1) == Some(&"healthy") && row(&text, "nobody").get(1) == Some(&"error")
@@ -121,9 +90,10 @@ async fn the_table_stays_below_the_log_and_goes_with_the_gateway() {
 #[tokio::test]
 async fn a_kill_leaves_the_terminal_as_it_was() {
     let stub = Stub::start().await;
-    let screen = Screen::start(&stub.config("stub"), "", "");
+    let screen = Served::start(&stub.config("stub"), "", "");
     screen.shows("SERVER ").await;
-    rustix::process::kill_process(screen.weir(), Signal::KILL).unwrap();
+    rustix::process::kill_process(Pid::from_raw(screen.process(" serve ").try_into().unwrap()).unwrap(), Signal::KILL)
+        .unwrap();
     screen.shows("ENDED 137").await;
     assert_eq!(screen.tmux(&["display-message", "-p", "#{wrap_flag} #{cursor_flag}"]).trim(), "1 1");
 }
@@ -132,7 +102,7 @@ async fn a_kill_leaves_the_terminal_as_it_was() {
 async fn who_wants_plain_lines_gets_them() {
     let stub = Stub::start().await;
     for (before, options) in [("", "--plain"), ("NO_COLOR=1", ""), ("TERM=dumb", ""), ("", "--log-format json")] {
-        let screen = Screen::start(&stub.config("stub"), before, options);
+        let screen = Served::start(&stub.config("stub"), before, options);
         screen.shows("Weir is at http://").await;
         let address = ([127, 0, 0, 1], screen.port).into();
         Client::modern_at(address, "/mcp").call("stub__echo", json!({ "message": "hello" })).await;

@@ -98,6 +98,7 @@ mod status;
 mod steps;
 mod tasks;
 mod telemetry;
+mod top;
 mod trying;
 mod oidc_login;
 mod waiting;

@@ -18,7 +18,7 @@ use weir_tests::remote::Remote;
 use weir_tests::{Authority, Stub, paths, terminal};
 
 /// The commands that no test runs, and why.
-const NOT_RUN: [(&str, &str); 12] = [
+const NOT_RUN: [(&str, &str); 13] = [
     (
         "UPDATE=1 cargo nextest run --workspace -E 'binary(commands) | binary(config) | binary(pages)'",
         "it rewrites files of the tree",
@@ -31,6 +31,7 @@ const NOT_RUN: [(&str, &str); 12] = [
     ("curl http://127.0.0.1:8080/readyz", "no test has a fixed port; `status` asks for the same"),
     ("curl --unix-socket PATH http://localhost/status", "`weir status` asks for the same"),
     ("weir status --watch", "it goes on until Ctrl-C"),
+    ("weir top", "it needs a terminal, which the tests of `weir top` have"),
     ("weir logs --follow --upstream github --level warn", "it goes on until Ctrl-C"),
     ("ss -ltnp", "a tool of the system"),
     ("cargo deb --package mcp-weir", "a tool of the release workflow"),

@@ -25,6 +25,7 @@ pub mod peer;
 pub mod process;
 pub mod redis;
 pub mod remote;
+pub mod screen;
 pub mod soak;
 pub mod sse;
 pub mod stub;

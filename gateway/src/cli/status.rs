@@ -124,7 +124,7 @@ fn offer(upstream: &Value) -> String {
 }
 
 /// Why an upstream is not healthy, and what comes next.
-fn reasons(upstream: &Value) -> Vec<String> {
+pub(super) fn reasons(upstream: &Value) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Some(error) = upstream["error"].as_str() {
         // Each text of an upstream is one line here.
@@ -146,7 +146,7 @@ fn reasons(upstream: &Value) -> Vec<String> {
 }
 
 /// What an operator who asks for one upstream wants to know beside its state.
-fn details(upstream: &Value) -> Vec<String> {
+pub(super) fn details(upstream: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(calls) = upstream["calls"].as_object().filter(|calls| !calls.is_empty()) {
         let counts: Vec<String> = calls.iter().map(|(outcome, count)| format!("{outcome} {count}")).collect();
@@ -168,6 +168,6 @@ fn details(upstream: &Value) -> Vec<String> {
     lines
 }
 
-fn seconds(value: &Value) -> Duration {
+pub(super) fn seconds(value: &Value) -> Duration {
     Duration::from_secs(value.as_u64().unwrap_or_default())
 }

@@ -92,7 +92,7 @@ fn name_budgets(root: &Root, context: &mut Context<'_, '_>) -> Vec<(Host, usize)
     let mut budgets = Vec::new();
     for (name, at) in root.name_budgets.set().map_or(&[][..], |at| &at.value.0) {
         match Host::parse(name) {
-            Some(host) => budgets.push((host, usize::try_from(at.value.0).unwrap_or(usize::MAX))),
+            Some(host) => budgets.push((host, at.value.0)),
             None => {
                 let hint = match similar_word(name, Host::ALL.into_iter().map(Host::name)) {
                     Some(near) => format!("did you mean `{near}`?"),
