@@ -2,6 +2,7 @@
 # make check   format, lints, unit, property and simulation tests: no network, no peers; seconds after the first build
 # make test    everything that CI runs: lints, documentation, pure crates, dependencies, then all tests with real peers
 # make matrix  writes tests/MATRIX.md: every real client at every real server through Weir
+# make drill   every fault under load: killed upstreams, broken networks, a full disk, upgrades; one line of result for each
 # make soak    ten minutes of honest calls beside hostile upstreams; SOAK=60 for one minute
 # make bench   one table of what a call costs; BENCH=--quick for the short one
 #
@@ -16,6 +17,8 @@ MAKEFLAGS += --no-builtin-rules
 CARGO ?= cargo
 # How many seconds the soak takes.
 SOAK ?= 600
+# The names of the drills that are wanted, all of them unless given; --short for the form of the tests.
+DRILL ?=
 # More words for the bench, such as --quick or --only "legacy 128".
 BENCH ?=
 # What whoever runs the tests tells their own programs is not meant for those of the tests: what to log, which proxy to
@@ -34,7 +37,7 @@ PURE := -p weir-mcp -p weir-flow
 # The tests of `check`: beside the code, properties for any input, configuration, policies, pages and the order of modules.
 UNIT := --lib --bins --test properties --test negotiation --test config --test policy --test pages --test order --test security
 
-.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry matrix soak bench clean
+.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry matrix drill soak bench clean
 
 # Whoever tries Weir waits for the build: the profile of the tests builds faster, and is there after `make test`.
 run: tools
@@ -107,6 +110,9 @@ peers:
 # The binaries of `build` are run as they are: cargo would choose other features for a part, and build the rest anew.
 matrix: build peers
 	"$${CARGO_TARGET_DIR:-target}/debug/matrix"
+
+drill: build peers
+	$(ALONE) "$${CARGO_TARGET_DIR:-target}/debug/drill" $(DRILL)
 
 # The release binary: what is measured is what is shipped.
 soak: build

@@ -19,6 +19,7 @@ mod answer_stream;
 mod drive;
 mod legacy;
 mod forward;
+mod handover;
 mod pending_answer;
 mod restore;
 mod retire;

@@ -1,13 +1,18 @@
 //! Text that a client carries for Weir and can neither read nor change.
 
-use std::sync::OnceLock;
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use parking_lot::RwLock;
 use ring::{
     aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     digest::{SHA256, digest},
     rand::{SecureRandom, SystemRandom},
 };
+use zeroize::Zeroizing;
 
 /// The longest text that is looked at, in bytes.
 const LONGEST: usize = 16 * 1024;
@@ -16,25 +21,42 @@ const LONGEST: usize = 16 * 1024;
 /// [shared](Self::share).
 pub struct SealedState {
     /// None if the system had no randomness to give; then nothing can be sealed.
-    key: Option<LessSafeKey>,
+    key: RwLock<Option<SealKey>>,
     shared: OnceLock<LessSafeKey>,
     random: SystemRandom,
+    /// Whether anybody has text that was sealed.
+    is_used: AtomicBool,
+}
+
+struct SealKey {
+    bytes: Zeroizing<[u8; 32]>,
+    key: LessSafeKey,
+}
+
+impl SealKey {
+    fn new(bytes: Zeroizing<[u8; 32]>) -> Option<Self> {
+        let key = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &*bytes).ok()?);
+        Some(Self { bytes, key })
+    }
 }
 
 impl Default for SealedState {
     fn default() -> Self {
         let random = SystemRandom::new();
-        let mut bytes = [0; 32];
-        let key = random.fill(&mut bytes).and_then(|()| UnboundKey::new(&CHACHA20_POLY1305, &bytes));
-        Self { key: key.ok().map(LessSafeKey::new), shared: OnceLock::new(), random }
+        let mut bytes = Zeroizing::new([0; 32]);
+        let key = random.fill(&mut *bytes).ok().and_then(|()| SealKey::new(bytes));
+        Self { key: RwLock::new(key), shared: OnceLock::new(), random, is_used: AtomicBool::default() }
     }
 }
 
 impl SealedState {
     /// With a key that outlives this process.
     pub fn keyed(key: &[u8; 32]) -> Self {
-        let key = UnboundKey::new(&CHACHA20_POLY1305, key).ok().map(LessSafeKey::new);
-        Self { key, shared: OnceLock::new(), random: SystemRandom::new() }
+        let shared = OnceLock::new();
+        let sealed =
+            Self { key: RwLock::default(), shared, random: SystemRandom::new(), is_used: AtomicBool::default() };
+        sealed.adopt(key);
+        sealed
     }
 
     /// From now on seals what others can open who share this secret for the same use. What was sealed before opens here.
@@ -46,17 +68,28 @@ impl SealedState {
         }
     }
 
+    /// Takes the key of the process before in place of its own, with which nothing was sealed yet.
+    pub fn adopt(&self, key: &[u8; 32]) {
+        *self.key.write() = SealKey::new(Zeroizing::new(*key));
+        self.is_used.store(true, Ordering::Relaxed);
+    }
+
+    /// The key, for the process that takes over; none where nobody has text that was sealed with it.
+    pub fn key_in_use(&self) -> Option<Zeroizing<[u8; 32]>> {
+        let key = self.key.read().as_ref().map(|key| key.bytes.clone());
+        key.filter(|_| self.is_used.load(Ordering::Relaxed))
+    }
+
     /// Seals `plain`; it opens only with the same `bound`. None if the system had no randomness, or it gets too long.
     pub fn seal(&self, plain: &[u8], bound: &[u8]) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
         let mut sealed = plain.to_vec();
         let unique = Nonce::assume_unique_for_key(nonce);
-        self.shared
-            .get()
-            .or(self.key.as_ref())?
-            .seal_in_place_append_tag(unique, Aad::from(bound), &mut sealed)
-            .ok()?;
+        let own = self.key.read();
+        let key = self.shared.get().or(own.as_ref().map(|own| &own.key))?;
+        key.seal_in_place_append_tag(unique, Aad::from(bound), &mut sealed).ok()?;
+        self.is_used.store(true, Ordering::Relaxed);
         let text = URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat());
         (text.len() <= LONGEST).then_some(text)
     }
@@ -65,7 +98,8 @@ impl SealedState {
     pub fn open(&self, text: &str, bound: &[u8]) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text.get(..).filter(|text| text.len() <= LONGEST)?).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
-        self.shared.get().into_iter().chain(&self.key).find_map(|key| {
+        let own = self.key.read();
+        self.shared.get().into_iter().chain(own.as_ref().map(|own| &own.key)).find_map(|key| {
             let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
             let mut sealed = sealed.to_vec();
             let plain = key.open_in_place(nonce, Aad::from(bound), &mut sealed).ok()?;
@@ -114,6 +148,16 @@ mod tests {
         assert_eq!(other.open(&text, b"x").unwrap(), b"42");
         assert_eq!(another.open(&text, b"x"), None);
         assert_eq!(one.open(&before, b"x").unwrap(), b"42");
+    }
+
+    #[test]
+    fn the_process_that_takes_over_opens_what_was_sealed() {
+        let (before, next) = (SealedState::default(), SealedState::default());
+        assert!(before.key_in_use().is_none(), "nobody has anything yet");
+        let text = before.seal(b"42", b"x").unwrap();
+        next.adopt(&before.key_in_use().unwrap());
+        assert_eq!(next.open(&text, b"x").unwrap(), b"42");
+        assert!(next.key_in_use().is_some(), "and the one after that");
     }
 
     #[test]

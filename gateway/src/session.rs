@@ -383,6 +383,8 @@ impl Session {
         let id = new_id().ok()?.to_str().ok()?.to_owned();
         // Upstreams are of the configuration, so there are not many.
         awaited.push((upstream.to_owned(), id.clone()));
+        drop(awaited);
+        self.note_change();
         Some(id)
     }
 
@@ -402,6 +404,8 @@ impl Session {
         // Not many: few of one principal can wait at a time, and those that are over are forgotten.
         if !awaited.iter().any(|(_, known)| known == id) {
             awaited.push((key.to_owned(), id.to_owned()));
+            drop(awaited);
+            self.note_change();
         }
     }
 

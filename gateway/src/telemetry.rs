@@ -7,16 +7,17 @@ mod approval;
 pub mod audit;
 mod auth;
 mod call;
+pub mod export_queue;
 mod format;
 mod json_layer;
 mod live;
 pub mod metrics;
 pub mod otlp;
+mod otlp_log;
 mod panics;
 mod printable;
 pub mod recent;
 mod span;
-pub mod span_queue;
 pub mod step;
 mod trace;
 mod writer;
@@ -34,6 +35,8 @@ pub use auth::{AuthRecord, Refusals};
 pub use call::{CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN};
 use json_layer::JsonLayer;
 pub use live::{LiveView, terminal_size};
+use otlp_log::OtlpLayer;
+pub use otlp_log::export_log;
 pub use printable::{printable, printable_json, printable_text};
 pub use span::{CallSpan, sample};
 pub use trace::{TRACEPARENT, TraceParent};
@@ -69,7 +72,7 @@ pub fn start_as(filter: Option<&str>, default: &str, format: Option<LogFormat>) 
     let is_text = format.map_or(terminal, |format| format == LogFormat::Text);
     let (writer, flush) = Buffered::stderr();
     let shared = writer.shared();
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = tracing_subscriber::registry().with(filter).with(OtlpLayer);
     let text = || fmt::layer().fmt_fields(format::text()).with_target(false);
     let started = match (is_text, terminal) {
         (true, true) => registry.with(text().with_timer(format::ShortClock).with_writer(writer)).try_init(),

@@ -1,6 +1,7 @@
-//! Sends spans and metrics to a collector of OpenTelemetry, beside the calls.
+//! Sends spans, the log and metrics to a collector of OpenTelemetry, beside the calls.
 //!
-//! No call waits for a collector. Spans wait for it in a bounded queue; the oldest are dropped when that is full. Metrics
+//! No call waits for a collector. Spans and log records wait for it in bounded queues; the oldest are dropped when one is
+//! full. What is logged while records are sent is sent with the next ones, and at most once in [`GATHER`]. Metrics
 //! are sums since the start, so the next request makes up for one that failed.
 
 use std::{sync::Arc, time::Duration};
@@ -20,17 +21,17 @@ use crate::{
     otlp::{Collector, Rejected, Sent},
     task,
     telemetry::{
-        LogThrottle,
-        otlp::{metric_request, resource, trace_request},
+        LogThrottle, export_log,
+        export_queue::{BATCH, ExportQueue, LOGS, SPANS},
+        otlp::{LOG_REQUEST, RequestNames, TRACE_REQUEST, metric_request, request, resource},
         sample,
-        span_queue::{BATCH, SPANS},
     },
 };
 
-/// How long a span waits for others, so that they are sent together.
+/// How long an item waits for others, so that they are sent together.
 const GATHER: Duration = Duration::from_secs(1);
-/// How long the last spans may take, and how long the last metrics after them.
-const LAST_SPANS: Duration = Duration::from_secs(3);
+/// How long the last spans and log records may take, and how long the last metrics after them.
+const LAST_QUEUES: Duration = Duration::from_secs(3);
 const LAST_METRICS: Duration = Duration::from_secs(2);
 
 /// What reads the metrics of the gateway, each as OTLP has it.
@@ -50,18 +51,29 @@ pub struct TelemetrySettings(Arc<watch::Sender<Option<TelemetryConfig>>>);
 /// What one configuration sends.
 struct Exporter {
     resource: Value,
-    spans: Option<Signal>,
+    /// The spans and the log.
+    queued: [Option<QueuedSignal>; QUEUES],
     metrics: Option<Signal>,
     read_metrics: ReadMetrics,
     interval: Duration,
-    /// What a request was made of that is not taken yet.
-    pending: Vec<Bytes>,
-    /// How many spans a request has at most: fewer where the collector finds them too many.
-    batch: usize,
     rejecting: LogThrottle,
 }
 
-/// One of the two, at its address.
+/// A signal whose items wait in a queue.
+struct QueuedSignal {
+    signal: Signal,
+    queue: &'static ExportQueue,
+    names: RequestNames,
+    /// What a request was made of that is not taken yet.
+    pending: Vec<Bytes>,
+    /// How many items a request has at most: fewer where the collector finds them too many.
+    batch: usize,
+}
+
+/// How many signals have a queue.
+const QUEUES: usize = 2;
+
+/// One signal, at its address.
 struct Signal {
     collector: Collector,
     name: &'static str,
@@ -76,7 +88,9 @@ impl TelemetrySettings {
     /// Puts a configuration in force; without one nothing is traced and nothing is sent.
     pub fn apply(&self, config: Option<TelemetryConfig>) {
         let traced = config.as_ref().filter(|config| config.traces.is_some());
-        sample(traced.map(|config| config.sample), traced.is_some_and(|config| config.principal));
+        let (parent_based, principal) = traced.map_or((true, false), |config| (config.parent_based, config.principal));
+        sample(traced.map(|config| config.sample), parent_based, principal);
+        export_log(config.as_ref().is_some_and(|config| config.logs.is_some()));
         self.0.send_if_modified(|now| std::mem::replace(now, config.clone()) != config);
     }
 }
@@ -91,7 +105,7 @@ impl TelemetryExport {
         Self { settings, ended, task }
     }
 
-    /// Sends what is left, if that takes no longer than [`LAST_SPANS`] and [`LAST_METRICS`].
+    /// Sends what is left, if that takes no longer than [`LAST_QUEUES`] and [`LAST_METRICS`].
     pub async fn close(self) {
         self.ended.send_replace(true);
         // A panic there is in the log.
@@ -106,7 +120,7 @@ async fn run(
     read_metrics: ReadMetrics,
     instance: String,
 ) {
-    let mut pending = Vec::new();
+    let mut pending: [Vec<Bytes>; QUEUES] = Default::default();
     loop {
         let config = settings.borrow_and_update().clone();
         let made = config.map(|config| Exporter::new(&config, &read_metrics, &instance)).transpose();
@@ -115,7 +129,9 @@ async fn run(
             None
         });
         if let Some(exporter) = &mut exporter {
-            exporter.pending = std::mem::take(&mut pending);
+            for (queued, pending) in exporter.queued.iter_mut().zip(&mut pending) {
+                queued.iter_mut().for_each(|queued| queued.pending = std::mem::take(pending));
+            }
         }
         let work = task::or_never(exporter.as_mut().map(Exporter::run));
         let is_over = tokio::select! {
@@ -134,7 +150,7 @@ async fn run(
         if is_over {
             return;
         }
-        pending = exporter.pending;
+        pending = exporter.queued.map(|queued| queued.map(|queued| queued.pending).unwrap_or_default());
     }
 }
 
@@ -146,69 +162,79 @@ impl Exporter {
             let (next, backoff) = (Instant::now(), Backoff::CONNECT);
             Ok::<_, Error>(Signal { collector, name, next, backoff, is_failing: false, was_told: false })
         };
+        let queued = |url: Option<_>, name, queue, names| {
+            let signal = url.map(|url| signal(url, name)).transpose()?;
+            let made = |signal| QueuedSignal { signal, queue, names, pending: Vec::new(), batch: BATCH };
+            Ok::<_, Error>(signal.map(made))
+        };
         Ok(Self {
             resource: resource(&config.service_name, Some(instance)),
-            spans: config.traces.as_ref().map(|url| signal(url, "spans")).transpose()?,
+            queued: [
+                queued(config.traces.as_ref(), "spans", &SPANS, TRACE_REQUEST)?,
+                queued(config.logs.as_ref(), "log records", &LOGS, LOG_REQUEST)?,
+            ],
             metrics: config.metrics.as_ref().map(|url| signal(url, "metrics")).transpose()?,
             read_metrics: Arc::clone(read_metrics),
             interval: config.interval,
-            pending: Vec::new(),
-            batch: BATCH,
             rejecting: LogThrottle::default(),
         })
     }
 
     async fn run(&mut self) {
         loop {
-            let spans = self.spans.as_ref().map(|signal| signal.next);
+            let [spans, logs] = self.queued.each_ref().map(|queued| queued.as_ref().map(|queued| queued.signal.next));
+            let [span_room, log_room] =
+                self.queued.each_ref().map(|queued| queued.as_ref().is_some_and(QueuedSignal::is_free));
             let metrics = self.metrics.as_ref().map(|signal| signal.next);
-            let is_free = self.spans.as_ref().is_some_and(|signal| !signal.is_failing);
             tokio::select! {
-                () = task::or_never(spans.map(sleep_until)) => self.send_spans().await,
-                () = SPANS.filled(), if is_free => self.send_spans().await,
+                () = task::or_never(spans.map(sleep_until)) => self.send(0).await,
+                () = SPANS.filled(), if span_room => self.send(0).await,
+                () = task::or_never(logs.map(sleep_until)) => self.send(1).await,
+                () = LOGS.filled(), if log_room => self.send(1).await,
                 () = task::or_never(metrics.map(sleep_until)) => self.send_metrics().await,
             };
         }
     }
 
-    /// Sends the spans of one request; false if there are none, or they have to wait. Spans that are given up make way for
+    /// Sends the items of one request; false if there are none, or they have to wait. Items that are given up make way for
     /// the next ones. What is dropped in the middle is sent again by the next call.
-    async fn send_spans(&mut self) -> bool {
-        let Some(signal) = &mut self.spans else { return false };
+    async fn send(&mut self, at: usize) -> bool {
+        let Some(queued) = &mut self.queued[at] else { return false };
+        let (signal, queue) = (&mut queued.signal, queued.queue);
         signal.next = Instant::now() + GATHER;
-        if self.pending.is_empty() {
-            self.pending = SPANS.take(self.batch);
+        if queued.pending.is_empty() {
+            queued.pending = queue.take(queued.batch);
         }
-        if self.pending.is_empty() {
+        if queued.pending.is_empty() {
             return false;
         }
-        let count = self.pending.len().min(self.batch);
-        let sent =
-            signal.collector.post(trace_request(&self.resource, self.pending[..count].iter().map(|span| &span[..])));
-        match sent.await {
+        let count = queued.pending.len().min(queued.batch);
+        let items = queued.pending[..count].iter().map(|item| &item[..]);
+        match signal.collector.post(request(queued.names, &self.resource, items)).await {
             Sent::Taken(rejected) => {
-                self.pending.drain(..count);
-                if let Some(rejected) = rejected {
-                    SPANS.note_dropped(rejected.count);
-                    self.note_rejected("spans", &rejected);
+                queued.pending.drain(..count);
+                let name = signal.name;
+                if !queued.pending.is_empty() || queue.len() >= queued.batch {
+                    signal.next = Instant::now();
                 }
-                self.succeed(|exporter| &mut exporter.spans);
-                if !self.pending.is_empty() || SPANS.len() >= self.batch {
-                    self.spans.iter_mut().for_each(|signal| signal.next = Instant::now());
+                signal.succeed();
+                if let Some(rejected) = rejected {
+                    queue.note_dropped(rejected.count);
+                    self.note_rejected(name, &rejected);
                 }
             }
             Sent::Refused { status: 413 } if count > 1 => {
-                self.batch = count / 2;
+                queued.batch = count / 2;
                 signal.next = Instant::now();
             }
-            Sent::Refused { status } => self.give_up(count, &format!("status {status}")),
+            Sent::Refused { status } => self.give_up(at, count, &format!("status {status}")),
             // Any other status is one that OTLP does not let Weir try again.
             Sent::Failed { why, status: None | Some(429 | 502..=504), pause } => {
                 signal.next = Instant::now() + signal.pause(pause);
-                self.fail(|exporter| &mut exporter.spans, &why);
+                self.fail(Some(at), &why);
                 return false;
             }
-            Sent::Failed { why, .. } => self.give_up(count, &why),
+            Sent::Failed { why, .. } => self.give_up(at, count, &why),
         }
         true
     }
@@ -224,7 +250,7 @@ impl Exporter {
                 if let Some(rejected) = rejected {
                     self.note_rejected("metrics", &rejected);
                 }
-                self.succeed(|exporter| &mut exporter.metrics);
+                self.metrics.iter_mut().for_each(Signal::succeed);
                 return true;
             }
             Sent::Refused { status } => (format!("status {status}"), None),
@@ -236,43 +262,46 @@ impl Exporter {
             // Sooner than the next ones are due, but not sooner than the collector wants.
             signal.next = now + signal.pause(pause).min(self.interval.max(pause));
         }
-        self.fail(|exporter| &mut exporter.metrics, &why);
+        self.fail(None, &why);
         false
     }
 
     /// Sends what is left.
     async fn finish(&mut self) {
-        let last_spans = async { while self.send_spans().await {} };
-        drop(timeout(LAST_SPANS, last_spans).await);
+        let last = async {
+            for at in 0..QUEUES {
+                while self.send(at).await {}
+            }
+        };
+        drop(timeout(LAST_QUEUES, last).await);
         // Their collector may be another one.
         drop(timeout(LAST_METRICS, self.send_metrics()).await);
-        let left = self.pending.len() + SPANS.len();
-        if self.spans.is_some() && left > 0 {
-            tracing::warn!("the collector of `telemetry.otlp` did not take the last {left} spans");
+        for queued in self.queued.iter().flatten() {
+            let (left, name) = (queued.pending.len() + queued.queue.len(), queued.signal.name);
+            if left > 0 {
+                tracing::warn!("the collector of `telemetry.otlp` did not take the last {left} {name}");
+            }
         }
     }
 
-    /// Spans that no request can bring to the collector make room for others.
-    fn give_up(&mut self, count: usize, why: &str) {
-        self.pending.drain(..count);
-        SPANS.note_dropped(count as u64);
-        self.fail(|exporter| &mut exporter.spans, why);
-    }
-
-    fn succeed(&mut self, of: fn(&mut Self) -> &mut Option<Signal>) {
-        let Some(signal) = of(self) else { return };
-        signal.backoff.reset();
-        signal.is_failing = false;
-        if std::mem::take(&mut signal.was_told) {
-            tracing::info!("the collector of `telemetry.otlp` takes {} again", signal.name);
+    /// Items that no request can bring to the collector make room for others.
+    fn give_up(&mut self, at: usize, count: usize, why: &str) {
+        if let Some(queued) = &mut self.queued[at] {
+            queued.pending.drain(..count);
+            queued.queue.note_dropped(count as u64);
         }
+        self.fail(Some(at), why);
     }
 
-    /// The log is told of a collector that fails once, and not of each signal.
-    fn fail(&mut self, of: fn(&mut Self) -> &mut Option<Signal>, why: &str) {
-        let is_known =
-            [&self.spans, &self.metrics].into_iter().flatten().any(|signal| signal.is_failing && signal.was_told);
-        let Some(signal) = of(self) else { return };
+    /// The log is told of a collector that fails once, and not of each signal: of a queue, or of the metrics.
+    fn fail(&mut self, at: Option<usize>, why: &str) {
+        let queued = self.queued.iter().flatten().map(|queued| &queued.signal);
+        let is_known = queued.chain(&self.metrics).any(|signal| signal.is_failing && signal.was_told);
+        let signal = match at {
+            Some(at) => self.queued[at].as_mut().map(|queued| &mut queued.signal),
+            None => self.metrics.as_mut(),
+        };
+        let Some(signal) = signal else { return };
         signal.is_failing = true;
         if !is_known {
             signal.was_told = true;
@@ -287,7 +316,21 @@ impl Exporter {
     }
 }
 
+impl QueuedSignal {
+    const fn is_free(&self) -> bool {
+        !self.signal.is_failing
+    }
+}
+
 impl Signal {
+    fn succeed(&mut self) {
+        self.backoff.reset();
+        self.is_failing = false;
+        if std::mem::take(&mut self.was_told) {
+            tracing::info!("the collector of `telemetry.otlp` takes {} again", self.name);
+        }
+    }
+
     /// How long to wait after one more failure, and not less than the collector asks for.
     fn pause(&mut self, asked: Duration) -> Duration {
         asked.max(task::pause(&mut self.backoff))

@@ -1,6 +1,6 @@
 //! Calls that a rule allows only once a person has approved them.
 
-mod page;
+pub(crate) mod page;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -12,13 +12,13 @@ use weir_tests::{Bridge, Client, Gateway, LEGACY, Peer, Stub};
 use crate::sign_in::text;
 
 /// Rules under which everything may be called, and this holds of `echo`.
-fn rules(approve: &str) -> String {
+pub(crate) fn rules(approve: &str) -> String {
     format!(
         "[[access.rules]]\nname = \"rest\"\n\n[[access.rules]]\nname = \"asks\"\ntools = [\"echo\"]\napprove = {approve}\n\n"
     )
 }
 
-const OWN: &str = r#"{ by = "caller" }"#;
+pub(crate) const OWN: &str = r#"{ by = "caller" }"#;
 
 async fn local(approve: &str, offer: Offer) -> (Gateway, Stub) {
     let stub = Stub::offering(offer).await;
@@ -51,7 +51,7 @@ async fn asked(client: &Client, tool: &str, arguments: Value, action: &str) -> (
 }
 
 /// A modern call, of a client whose person can be shown forms.
-async fn modern(client: &Client, tool: &str, arguments: Value, more: Value) -> Value {
+pub(crate) async fn modern(client: &Client, tool: &str, arguments: Value, more: Value) -> Value {
     let mut params = json!({ "name": tool, "arguments": arguments });
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let params = with_meta(params, &json!({ "elicitation": { "form": {}, "url": {} } }));
@@ -59,12 +59,12 @@ async fn modern(client: &Client, tool: &str, arguments: Value, more: Value) -> V
     answer(client.send(client.dressed(request, "tools/call", &json!({ "name": tool }))).await, id).await
 }
 
-fn reply(asked: &Value, action: &str) -> Value {
+pub(crate) fn reply(asked: &Value, action: &str) -> Value {
     let state = &asked["result"]["requestState"];
     json!({ "requestState": state, "inputResponses": { "approval": { "action": action, "content": {} } } })
 }
 
-fn is_asked(answer: &Value) -> bool {
+pub(crate) fn is_asked(answer: &Value) -> bool {
     answer["result"]["resultType"] == "input_required" && answer["result"]["inputRequests"]["approval"].is_object()
 }
 

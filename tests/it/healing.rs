@@ -1,78 +1,12 @@
 //! Real servers that are restarted, forget their sessions or close their streams: clients do not notice.
 
-use std::net::{Ipv4Addr, TcpStream};
-use std::process::Command;
-
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use weir_tests::peer::{Launch, free_port};
-use weir_tests::process::Process;
+use weir_tests::peer::Launch;
+use weir_tests::restart::RestartableServer;
 use weir_tests::stub::Offer;
 use weir_tests::wait::until;
-use weir_tests::{Client, Gateway, LEGACY, Peer, Stub, paths};
-
-/// A real server at a port of its own.
-struct Server {
-    port: u16,
-    path: &'static str,
-    tool: &'static str,
-    command: Command,
-    process: Process,
-}
-
-impl Server {
-    /// `server-everything`, its transport and the path of its endpoint.
-    async fn everything(transport: &str, path: &'static str) -> Self {
-        let port = free_port();
-        let mut command = Command::new(paths::node());
-        command.arg(paths::peers("node_modules/.bin/mcp-server-everything")).arg(transport);
-        command.env("PORT", port.to_string());
-        Self::start(port, path, "get-sum", command).await
-    }
-
-    async fn python(script: &str, transport: &str) -> Self {
-        let port = free_port();
-        let mut command = Command::new(paths::python());
-        command.arg(paths::peers(script)).args(["--transport", transport, "--port", &port.to_string()]);
-        Self::start(port, "/mcp", "add", command).await
-    }
-
-    /// `supergateway` over HTTP+SSE, with `server-everything` behind it.
-    async fn supergateway() -> Self {
-        let port = free_port();
-        let behind = [paths::node(), paths::peers("node_modules/.bin/mcp-server-everything")];
-        let behind = behind.map(|path| path.display().to_string()).join(" ") + " stdio";
-        let mut command = Command::new(paths::node());
-        command.arg(paths::peers("node_modules/.bin/supergateway")).args(["--stdio", &behind]);
-        command.args(["--outputTransport", "sse", "--ssePath", "/sse", "--messagePath", "/message"]);
-        command.args(["--logLevel", "none", "--port", &port.to_string()]);
-        Self::start(port, "/sse", "get-sum", command).await
-    }
-
-    async fn start(port: u16, path: &'static str, tool: &'static str, mut command: Command) -> Self {
-        let process = Process::start(path, &mut command);
-        let server = Self { port, path, tool, command, process };
-        server.accepts().await;
-        server
-    }
-
-    /// Ends it as a crash would, and starts it again in the same place.
-    async fn restart(&mut self) {
-        self.process.signal(Signal::KILL);
-        self.process.end().await;
-        self.process = Process::start(self.path, &mut self.command);
-        self.accepts().await;
-    }
-
-    async fn accepts(&self) {
-        let address = (Ipv4Addr::LOCALHOST, self.port);
-        until("the server accepts connections", || TcpStream::connect(address).is_ok()).await;
-    }
-
-    fn config(&self, name: &str) -> String {
-        format!("[upstreams.{name}]\nurl = \"http://127.0.0.1:{}{}\"\n", self.port, self.path)
-    }
-}
+use weir_tests::{Client, Gateway, LEGACY, Peer, Stub};
 
 async fn adds(client: &Client, tool: &str) {
     let result = client.call(tool, json!({ "a": 2, "b": 3 })).await;
@@ -81,7 +15,7 @@ async fn adds(client: &Client, tool: &str) {
 }
 
 /// Clients of both eras call a tool before and after a restart.
-async fn survives(mut server: Server) {
+async fn survives(mut server: RestartableServer) {
     let gateway = Gateway::start(&server.config("a")).await;
     gateway.healthy(&["a"]).await;
     let clients = [Client::legacy(&gateway, "/mcp/a").await, Client::modern(&gateway, "/mcp/a")];
@@ -100,23 +34,23 @@ async fn survives(mut server: Server) {
 
 #[tokio::test]
 async fn a_server_of_streamable_http_may_be_restarted() {
-    survives(Server::everything("streamableHttp", "/mcp").await).await;
+    survives(RestartableServer::everything("streamableHttp", "/mcp").await).await;
 }
 
 #[tokio::test]
 async fn a_server_of_http_and_sse_may_be_restarted() {
-    survives(Server::everything("sse", "/sse").await).await;
+    survives(RestartableServer::everything("sse", "/sse").await).await;
 }
 
 #[tokio::test]
 async fn a_supergateway_may_be_restarted() {
-    survives(Server::supergateway().await).await;
+    survives(RestartableServer::supergateway().await).await;
 }
 
 /// It has one process for all its sessions, and tells each of them whatever that says.
 #[tokio::test]
 async fn what_supergateway_tells_everybody_is_heard_by_who_asked() {
-    let mut server = Server::supergateway().await;
+    let mut server = RestartableServer::supergateway().await;
     let gateway = Gateway::start(&server.config("a")).await;
     gateway.healthy(&["a"]).await;
     // All of them count their ids from the same number on.
@@ -147,12 +81,12 @@ async fn sum(client: &Client, tool: &str, a: u64, b: u64) {
 
 #[tokio::test]
 async fn a_python_server_may_be_restarted() {
-    survives(Server::python("python_server.py", "streamable-http").await).await;
+    survives(RestartableServer::python("python_server.py", "streamable-http").await).await;
 }
 
 #[tokio::test]
 async fn a_fastmcp_server_may_be_restarted() {
-    survives(Server::python("fastmcp_server.py", "http").await).await;
+    survives(RestartableServer::python("fastmcp_server.py", "http").await).await;
 }
 
 #[tokio::test]
@@ -191,7 +125,7 @@ async fn a_call_whose_stream_is_closed_on_purpose_has_its_answer() {
 
 #[tokio::test]
 async fn a_real_server_of_http_and_sse_is_found_by_itself() {
-    let server = Server::everything("sse", "/sse").await;
+    let server = RestartableServer::everything("sse", "/sse").await;
     let gateway = Gateway::start(&server.config("a")).await;
     gateway.healthy(&["a"]).await;
     let (_, ready) = gateway.readiness().await;

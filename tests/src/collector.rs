@@ -37,6 +37,8 @@ struct Shared {
     tokens: Vec<String>,
     /// The lines of the audit log that were taken.
     taken: Vec<Value>,
+    /// The records of the log that were taken.
+    logs: Vec<Value>,
     /// The spans that were taken, each with its `resource`.
     spans: Vec<Value>,
     /// The metrics of each request.
@@ -127,6 +129,11 @@ impl Collector {
         self.lock().taken.clone()
     }
 
+    /// The records of the log that it has taken, in order.
+    pub fn logs(&self) -> Vec<Value> {
+        self.lock().logs.clone()
+    }
+
     /// The spans that it has taken, in order.
     pub fn spans(&self) -> Vec<Value> {
         self.lock().spans.clone()
@@ -201,9 +208,14 @@ impl Shared {
 
     fn take(&mut self, body: &Value) {
         if let Some(records) = body["resourceLogs"][0]["scopeLogs"][0]["logRecords"].as_array() {
-            let lines =
-                records.iter().map(|record| record["body"]["stringValue"].as_str().expect("a record has a body"));
-            self.taken.extend(lines.map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON")));
+            for record in records {
+                let line = record["body"]["stringValue"].as_str().expect("a record has a body");
+                // Records of the audit log are JSON.
+                match serde_json::from_str(line) {
+                    Ok(line) => self.taken.push(line),
+                    Err(_) => self.logs.push(record.clone()),
+                }
+            }
         } else if let Some(metrics) = body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array() {
             self.metrics.push(metrics.clone());
         } else {

@@ -1,16 +1,27 @@
-//! A network between a client and a gateway that breaks on demand.
+//! A network between two ends that breaks on demand.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
 
 /// What stands in for the server.
 const UNAVAILABLE: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/html\r\ncontent-length: 7\r\n\
                            connection: close\r\n\r\n<html/>";
+
+/// How many bytes of an answer come through before it is broken.
+const BEFORE: usize = 100;
+
+/// How many bytes come at once where the network is narrow, and how long it takes to the next.
+const PIECE: usize = 256;
+const PIECE_TIME: Duration = Duration::from_millis(20);
 
 /// What becomes of new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +32,18 @@ pub enum Fault {
     Silent,
     /// Each request is answered with 503 by a load balancer that has no server.
     Unavailable,
+    /// Every piece of an answer takes so long.
+    Delay(Duration),
+    /// Requests arrive, and their answers never do.
+    Drop,
+    /// The connection is reset (RST) in the middle of the first answer.
+    Reset,
+    /// The connection ends (FIN) in the middle of the first answer.
+    Truncate,
+    /// The server's side ends before the first answer, and the other stays open.
+    HalfClose,
+    /// Answers come in small pieces.
+    Throttle,
 }
 
 /// Passes connections on to one address, until it is told to break those that are open.
@@ -43,20 +66,15 @@ impl Cutter {
         let connections = Arc::clone(&open);
         let (fault, faults) = watch::channel(Fault::None);
         let accepting = tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
+            while let Ok((client, _)) = listener.accept().await {
                 let fault = *faults.borrow();
                 let pass = async move {
-                    match fault {
-                        Fault::None => {}
-                        Fault::Silent => std::future::pending().await,
-                        Fault::Unavailable => return turn_away(client).await,
-                    }
-                    if let Ok(mut server) = TcpStream::connect(target).await {
-                        // However it ends, both ends are closed.
-                        let _ = copy_bidirectional(&mut client, &mut server).await;
-                    }
+                    // However it ends, both ends are closed.
+                    let _ = pass(client, target, fault).await;
                 };
-                connections.lock().expect("no connection panics").spawn(pass);
+                let mut connections = connections.lock().expect("no connection panics");
+                connections.spawn(pass);
+                while connections.try_join_next().is_some() {}
             }
         });
         Self { address, open, accepting: accepting.abort_handle(), fault }
@@ -76,6 +94,61 @@ impl Cutter {
     /// Breaks every connection that is open.
     pub fn cut(&self) {
         self.open.lock().expect("no connection panics").abort_all();
+    }
+}
+
+async fn pass(client: TcpStream, target: SocketAddr, fault: Fault) -> io::Result<()> {
+    match fault {
+        Fault::Silent => std::future::pending().await,
+        Fault::Unavailable => {
+            turn_away(client).await;
+            return Ok(());
+        }
+        _ => {}
+    }
+    let (mut from_server, mut to_server) = TcpStream::connect(target).await?.into_split();
+    let (mut from_client, to_client) = client.into_split();
+    let requests = async {
+        copy(&mut from_client, &mut to_server).await?;
+        to_server.shutdown().await
+    };
+    tokio::try_join!(requests, answers(&mut from_server, to_client, fault)).map(drop)
+}
+
+/// Brings what the server says to the client, as far as the network lets it.
+async fn answers(server: &mut OwnedReadHalf, mut client: OwnedWriteHalf, fault: Fault) -> io::Result<()> {
+    let (mut buffer, mut passed) = ([0; 16 * 1024], 0);
+    loop {
+        let read = server.read(&mut buffer).await?;
+        if read == 0 {
+            return client.shutdown().await;
+        }
+        let bytes = &buffer[..read];
+        match fault {
+            Fault::Drop => continue,
+            Fault::HalfClose => {
+                client.shutdown().await?;
+                return std::future::pending().await;
+            }
+            Fault::Delay(time) => sleep(time).await,
+            Fault::Reset | Fault::Truncate if passed + read > BEFORE => {
+                client.write_all(&bytes[..BEFORE - passed]).await?;
+                if fault == Fault::Reset {
+                    client.as_ref().set_zero_linger()?;
+                }
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            Fault::Throttle => {
+                for piece in bytes.chunks(PIECE) {
+                    client.write_all(piece).await?;
+                    sleep(PIECE_TIME).await;
+                }
+                continue;
+            }
+            _ => {}
+        }
+        client.write_all(bytes).await?;
+        passed += read;
     }
 }
 

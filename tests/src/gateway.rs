@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -11,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::http::{Request, Response};
 use crate::paths;
+use crate::peer::free_port;
 use crate::process::{Process, descendants, without_rights};
 use crate::wait::{PATIENCE, until};
 
@@ -23,7 +25,9 @@ pub const UNREACHABLE: &str = "\"upstream cannot be reached\"";
 pub struct Gateway {
     process: Process,
     address: SocketAddr,
-    directory: TempDir,
+    directory: Arc<TempDir>,
+    /// Where it keeps its state: where the process before it did, after an upgrade.
+    state: Arc<TempDir>,
     /// Where it was told to listen.
     listen: String,
 }
@@ -79,17 +83,25 @@ impl Gateway {
         Self::started_as("127.0.0.1:0", config, environment, |command| without_rights(&command)).await
     }
 
+    /// The same as [`start_with`](Self::start_with), with its command changed by `how`.
+    ///
+    /// # Panics
+    /// When it does not start, with what it said.
+    pub async fn start_by(config: &str, environment: &[(&str, &str)], how: impl FnOnce(Command) -> Command) -> Self {
+        // An upgrade needs the port to be known.
+        Self::started_as(&format!("127.0.0.1:{}", free_port()), config, environment, how).await
+    }
+
     /// A second gateway with `config`, which waits for the sockets of this one.
     ///
     /// # Panics
     /// When it does not start, with what it said.
     pub async fn upgrade(&self, config: &str) -> Self {
-        let state = self.directory.path().to_str().expect("the path is text");
         let waiting = |mut command: Command| {
             command.arg("--upgrade");
             command
         };
-        Self::started_as(&self.address.to_string(), config, &[("XDG_STATE_HOME", state)], waiting).await
+        Self::started_in(&self.address.to_string(), config, &[], Some(Arc::clone(&self.state)), waiting).await
     }
 
     async fn started(address: &str, config: &str, environment: &[(&str, &str)]) -> Self {
@@ -102,16 +114,27 @@ impl Gateway {
         environment: &[(&str, &str)],
         how: impl FnOnce(Command) -> Command,
     ) -> Self {
-        let directory = TempDir::new().expect("a temporary directory can be made");
+        Self::started_in(address, config, environment, None, how).await
+    }
+
+    async fn started_in(
+        address: &str,
+        config: &str,
+        environment: &[(&str, &str)],
+        state: Option<Arc<TempDir>>,
+        how: impl FnOnce(Command) -> Command,
+    ) -> Self {
+        let directory = Arc::new(TempDir::new().expect("a temporary directory can be made"));
+        let state = state.unwrap_or_else(|| Arc::clone(&directory));
         let file = directory.path().join("weir.toml");
         fs::write(&file, written(address, config)).expect("the configuration can be written");
         let mut command = Command::new(paths::weir());
         command.arg("serve").arg("--config").arg(&file);
         // No login of whoever runs the tests is of use to them.
-        command.env("XDG_STATE_HOME", directory.path()).envs(environment.iter().copied());
+        command.env("XDG_STATE_HOME", state.path()).envs(environment.iter().copied());
         let mut process = Process::start("the gateway", &mut how(command));
         let (listen, address) = (address.to_owned(), process.says("where it listens", listening).await);
-        Self { process, address, directory, listen }
+        Self { process, address, directory, state, listen }
     }
 
     /// Writes another configuration over the one that it was started with.

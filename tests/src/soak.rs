@@ -1,7 +1,6 @@
 //! Honest calls beside an upstream of every hostile kind: whether anybody but the callers of the hostile ones notices.
 
 use std::fmt;
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +12,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::hostile::{CHILDREN, FORGED, Harm, Hostile, TOOL, child};
-use crate::process::descendants;
 use crate::{Client, Gateway, Stub};
 
 /// Between two calls of one honest client.
@@ -149,12 +147,7 @@ impl Soak {
     /// When it has ended.
     #[must_use]
     pub fn sample(&self) -> Sample {
-        let open = fs::read_dir(format!("/proc/{}/fd", self.gateway.id())).expect("the gateway runs");
-        Sample {
-            memory: self.gateway.resident(),
-            descriptors: open.count(),
-            processes: descendants(self.gateway.id()).len(),
-        }
+        sample(&self.gateway)
     }
 
     async fn call(&self, time: Duration, hostile: bool) -> (Vec<Duration>, Vec<String>, u64, Vec<Sample>) {
@@ -283,7 +276,12 @@ fn is_answer(message: &Value) -> bool {
     message.get("method").is_none() || message.to_string().contains(FORGED)
 }
 
-fn median(samples: &[Sample]) -> Sample {
+/// What a gateway holds.
+pub(crate) fn sample(gateway: &Gateway) -> Sample {
+    Sample { memory: gateway.resident(), descriptors: gateway.descriptors(), processes: gateway.children().len() }
+}
+
+pub(crate) fn median(samples: &[Sample]) -> Sample {
     let middle = |mut values: Vec<u64>| {
         values.sort_unstable();
         values[values.len() / 2]

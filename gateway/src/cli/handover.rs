@@ -2,10 +2,15 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use crate::{caller::Caller, credential::CredentialManager, proxy::Proxy};
+use crate::{
+    caller::Caller,
+    credential::{CredentialManager, TokenStoreError},
+    proxy::Proxy,
+};
 
-/// What the store calls them.
+/// What the store calls them, and what clients carry beside them.
 const SESSIONS: &str = "sessions";
+const STATE: &str = "state";
 
 /// How long it may take to write them: the process that takes over waits for the sockets some seconds.
 const LEAVE: Duration = Duration::from_secs(2);
@@ -23,18 +28,22 @@ pub(super) fn leave_sessions(
 }
 
 async fn leave(proxy: &Proxy, manager: &CredentialManager) {
-    // The process that takes over finds them in the store.
-    if proxy.registry().is_some() {
-        return;
-    }
-    let (values, left_out) = proxy.sessions().written();
+    // Where gateways share sessions, the process that takes over finds them in the store.
+    let (values, left_out) = match proxy.registry() {
+        Some(_) => (Vec::new(), 0),
+        None => proxy.sessions().written(),
+    };
     if left_out > 0 {
         tracing::warn!(sessions = left_out, "sessions are too large to go over to the next process");
     }
-    if values.is_empty() {
-        return;
-    }
-    let left = tokio::time::timeout(LEAVE, manager.leave(SESSIONS, values)).await;
+    let kinds = [(STATE, Vec::from_iter(proxy.written_state())), (SESSIONS, values)];
+    let leaving = async {
+        for (kind, values) in kinds.into_iter().filter(|(_, values)| !values.is_empty()) {
+            manager.leave(kind, values).await?;
+        }
+        Ok::<_, TokenStoreError>(())
+    };
+    let left = tokio::time::timeout(LEAVE, leaving).await;
     if let Err(why) =
         left.map_err(|_| "the store takes too long".to_owned()).and_then(|left| left.map_err(|why| why.to_string()))
     {
@@ -44,6 +53,8 @@ async fn leave(proxy: &Proxy, manager: &CredentialManager) {
 
 /// Takes the sessions that the process before has left.
 pub(super) async fn take_sessions(proxy: &Proxy, manager: &CredentialManager) {
+    let state = manager.take_left(STATE).await.unwrap_or_default();
+    state.iter().for_each(|value| proxy.add_written_state(value));
     match manager.take_left(SESSIONS).await {
         Ok(values) if values.is_empty() => {}
         Ok(values) => {

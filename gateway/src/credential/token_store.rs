@@ -48,12 +48,14 @@ pub(super) enum StoreState {
     Shared(u64),
 }
 
-/// How a shared store stands.
+/// How the store stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StoreStanding {
     /// It is a file, or there is none.
     #[default]
     Local,
+    /// It is a file that takes nothing, for this reason.
+    Unwritable(String),
     /// It was not asked yet.
     Unasked,
     /// It has not answered yet, for this reason.
@@ -65,11 +67,11 @@ pub enum StoreStanding {
 }
 
 impl StoreStanding {
-    /// Why the store does not answer.
+    /// Why the store does not answer, or takes nothing.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         match self {
-            Self::Awaited(why) | Self::Away(why) => Some(why),
+            Self::Unwritable(why) | Self::Awaited(why) | Self::Away(why) => Some(why),
             Self::Local | Self::Unasked | Self::Reached => None,
         }
     }

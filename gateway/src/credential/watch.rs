@@ -5,6 +5,7 @@
 
 use std::{
     collections::HashMap,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -13,6 +14,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use rustix::fs::StatVfsMountFlags;
 use tokio::sync::watch;
 use weir_oauth::{CredentialOwner, LoginKey, LoginSummary};
 use weir_store::{StoreError, Version};
@@ -117,7 +119,7 @@ impl CredentialManager {
     fn note_standing(&self, failure: Option<&StoreError>) {
         let mut standing = self.token_store.standing.lock();
         let next = match (failure, &*standing) {
-            (_, StoreStanding::Local) => return,
+            (_, StoreStanding::Local | StoreStanding::Unwritable(_)) => return,
             (None, _) => StoreStanding::Reached,
             (Some(why), StoreStanding::Reached | StoreStanding::Away(_)) => StoreStanding::Away(why.to_string()),
             (Some(why), StoreStanding::Unasked | StoreStanding::Awaited(_)) => StoreStanding::Awaited(why.to_string()),
@@ -130,6 +132,23 @@ impl CredentialManager {
             _ => {}
         }
         *standing = next;
+    }
+
+    /// Takes note of whether the place of a file takes anything, and tells the log when that changes. That the file itself
+    /// cannot be written shows when it is.
+    async fn note_room(&self) {
+        let StorePlace::File(path) = &self.token_store.place else { return };
+        let path = path.clone();
+        let Ok(failure) = tokio::task::spawn_blocking(move || no_room(&path)).await else { return };
+        let mut standing = self.token_store.standing.lock();
+        match (&*standing, &failure) {
+            (StoreStanding::Local, Some(why)) => {
+                tracing::error!("credentials in memory are used until they expire, and sign-ins fail: {why}");
+            }
+            (StoreStanding::Unwritable(_), None) => tracing::info!("the store takes logins again"),
+            _ => {}
+        }
+        *standing = failure.map_or(StoreStanding::Local, StoreStanding::Unwritable);
     }
 
     /// A number that grows with each login that comes, changes or goes, here or elsewhere.
@@ -146,6 +165,7 @@ impl CredentialManager {
         loop {
             let now = self.token_store.state(LoginKey::NAMESPACE).await;
             self.note_standing(now.as_ref().err());
+            self.note_room().await;
             let now = now.ok();
             if now.is_some() && now != before {
                 match self.token_store.list(&[LoginKey::range(None, None)]).await {
@@ -159,6 +179,19 @@ impl CredentialManager {
             tokio::time::sleep(LOOK).await;
         }
     }
+}
+
+/// Why nothing can be written into this file, as far as its file system says; none if that says nothing of the kind.
+fn no_room(path: &Path) -> Option<String> {
+    // Where there is no store, nobody may need one.
+    let found = rustix::fs::statvfs(path).ok()?;
+    let free = if rustix::process::geteuid().is_root() { found.f_bfree } else { found.f_bavail };
+    let what = match (found.f_flag.contains(StatVfsMountFlags::RDONLY), free) {
+        (true, _) => "is read-only",
+        (false, 0) => "is full",
+        _ => return None,
+    };
+    Some(format!("the file system of the login store {what} ({})", path.display()))
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(super) const URL_REQUIRED: i64 = -32042;
 pub(super) struct SignInPrompt {
     pub(super) manager: Arc<CredentialManager>,
     pub(super) invitations: Arc<SignInLinks>,
-    seal: SealedState,
+    pub(super) seal: SealedState,
 }
 
 /// What stands before a name that is not known.
@@ -213,8 +213,8 @@ impl Proxy {
     pub async fn announce_sign_ins(&self) {
         let Some(prompt) = &self.prompt else { return };
         let mut changes = prompt.manager.changes();
-        while changes.changed().await.is_ok() {
-            self.catalog.logins_changed();
+        // First those of the process before, which may be done by now.
+        loop {
             for session in self.sessions.waiting() {
                 for (upstream, id) in session.awaited() {
                     if prompt.is_good(session.caller().as_ref(), &upstream).await {
@@ -223,6 +223,10 @@ impl Proxy {
                     }
                 }
             }
+            if changes.changed().await.is_err() {
+                return;
+            }
+            self.catalog.logins_changed();
         }
     }
 }

@@ -26,8 +26,8 @@ use crate::{
     http::HeaderValue,
     quota::Quota,
     telemetry::{
+        export_queue::{LOGS, SPANS},
         metrics::{CallMetrics, Latency, OWN_CALLS, PolicyMetrics},
-        span_queue::SPANS,
     },
     upstream::Upstream,
 };
@@ -137,8 +137,12 @@ impl Scrape {
         let admission = self.app.proxy.admission();
         let quotas: Vec<&Quota> = admission.quotas().chain([self.app.proxy.sessions().quota()]).collect();
         limits(to, &quotas)?;
-        let dropped = [([("", ""); 0], SPANS.dropped())];
-        counter(to, "spans_dropped", "Spans that no collector got", dropped)?;
+        for (name, help, queue) in [
+            ("spans_dropped", "Spans that no collector got", &SPANS),
+            ("logs_dropped", "Records of the log that no collector got", &LOGS),
+        ] {
+            counter(to, name, help, [([("", ""); 0], queue.dropped())])?;
+        }
         policies(to)
     }
 }

@@ -1,4 +1,5 @@
-//! What a session needs to go on in another process: who its client is, what it said, and what it watches.
+//! What a session needs to go on in another process: who its client is, what it said, what it watches and what it waits
+//! for.
 //!
 //! Connections to upstreams and child processes cannot move. The other process opens them anew when they are needed, with
 //! the client's own `initialize`, as after a loss.
@@ -46,6 +47,11 @@ pub(super) struct StoredSession {
     /// The number of its own stream; none if an older Weir has written it.
     #[serde(default)]
     stream: Option<u32>,
+    /// The sign-ins and the approvals that its client was sent to a page for.
+    #[serde(default)]
+    sign_ins: Vec<(String, String)>,
+    #[serde(default)]
+    approvals: Vec<(String, String)>,
 }
 
 impl StoredSession {
@@ -73,6 +79,8 @@ impl StoredSession {
             log_level: session.log_level().and_then(|level| text(level.bytes())),
             watched,
             stream: Some(session.streams.own_number()),
+            sign_ins: session.awaited(),
+            approvals: session.awaited_approvals(),
         })
     }
 }
@@ -157,6 +165,8 @@ impl Sessions {
                 session.watch(&upstream, uri, true);
             }
         }
+        *session.awaited.lock() = stored.sign_ins;
+        *session.awaited_approvals.lock() = stored.approvals;
         Some(session)
     }
 }

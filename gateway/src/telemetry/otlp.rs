@@ -20,10 +20,12 @@ pub struct Attribute<'a> {
 /// Integers of 64 bits are texts in the JSON of Protocol Buffers.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-enum AttributeValue<'a> {
+pub(super) enum AttributeValue<'a> {
     StringValue(Cow<'a, str>),
     #[serde(serialize_with = "as_text")]
     IntValue(i64),
+    DoubleValue(f64),
+    BoolValue(bool),
 }
 
 /// A span that has ended.
@@ -65,6 +67,10 @@ impl<'a> SpanStatus<'a> {
 }
 
 impl<'a> Attribute<'a> {
+    pub(super) fn new(key: impl Into<Cow<'a, str>>, value: AttributeValue<'a>) -> Self {
+        Self { key: key.into(), value }
+    }
+
     pub fn text(key: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Self {
         Self { key: key.into(), value: AttributeValue::StringValue(value.into()) }
     }
@@ -87,18 +93,34 @@ pub fn resource(service: &str, instance: Option<&str>) -> Value {
     json!({ "attributes": attributes })
 }
 
-/// A request that has these spans, each in JSON.
+/// What a request calls the items that it has.
+#[derive(Clone, Copy)]
+pub struct RequestNames {
+    resources: &'static str,
+    scopes: &'static str,
+    items: &'static str,
+}
+
+/// Spans in a request.
+pub const TRACE_REQUEST: RequestNames =
+    RequestNames { resources: "resourceSpans", scopes: "scopeSpans", items: "spans" };
+/// Records of the log in a request.
+pub const LOG_REQUEST: RequestNames =
+    RequestNames { resources: "resourceLogs", scopes: "scopeLogs", items: "logRecords" };
+
+/// A request that has these items, each in JSON.
 #[must_use]
-pub fn trace_request<'a>(resource: &Value, spans: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+pub fn request<'a>(names: RequestNames, resource: &Value, items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let RequestNames { resources, scopes, items: name } = names;
     let mut body = Vec::with_capacity(1024);
-    body.extend_from_slice(br#"{"resourceSpans":[{"resource":"#);
-    body.extend_from_slice(resource.to_string().as_bytes());
-    body.extend_from_slice(br#","scopeSpans":[{"scope":{"name":"weir"},"spans":["#);
-    for (at, span) in spans.into_iter().enumerate() {
+    let head =
+        format!(r#"{{"{resources}":[{{"resource":{resource},"{scopes}":[{{"scope":{{"name":"weir"}},"{name}":["#);
+    body.extend_from_slice(head.as_bytes());
+    for (at, item) in items.into_iter().enumerate() {
         if at > 0 {
             body.push(b',');
         }
-        body.extend_from_slice(span);
+        body.extend_from_slice(item);
     }
     body.extend_from_slice(b"]}]}]}");
     body
@@ -117,7 +139,7 @@ pub fn nanoseconds(time: SystemTime) -> String {
     time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos().to_string()
 }
 
-fn as_nanoseconds<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_nanoseconds<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&nanoseconds(*time))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Names are those of OpenTelemetry's semantic conventions for MCP (gen-ai/mcp, in development) where they have one, and
 //! begin with `weir.` otherwise. The decision to trace a call is made once, when it begins: that of the client where it
-//! sends a trace context, else by chance. A call that is not traced has no [`CallSpan`].
+//! sends a trace context and the configuration lets it decide, else by chance. A call that is not traced has no [`CallSpan`].
 
 use std::{
     borrow::Cow,
@@ -20,9 +20,9 @@ use weir_mcp::method;
 use super::{
     CallId, CallOutcome, CallRecord, TraceParent,
     call::{shown, without_query, without_secrets},
+    export_queue::SPANS,
     otlp::{Attribute, CLIENT, SERVER, Span, SpanStatus},
     printable,
-    span_queue::SPANS,
 };
 
 /// How many attempts of one call are recorded. A call asks its client a few times, and sends again a few times each.
@@ -31,8 +31,11 @@ const ATTEMPTS: usize = 64;
 /// How much of a message is recorded, in bytes.
 const MESSAGE: usize = 512;
 
-/// Which share of the calls without a trace context is traced, in 1/2³², and one more; zero if no call is traced.
+/// Which share of the calls is traced that clients do not decide of, in 1/2³², and one more; zero if no call is traced.
 static SAMPLE: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a client that sends a trace context decides of its calls.
+static PARENT_BASED: AtomicBool = AtomicBool::new(true);
 
 /// Whether spans say who called.
 static WITH_PRINCIPAL: AtomicBool = AtomicBool::new(false);
@@ -73,9 +76,11 @@ struct AttemptFailure {
     why: String,
 }
 
-/// From now on traces calls whose client does, and of the others a share, in 1/2³²; with none no call is traced.
-pub fn sample(share: Option<u64>, with_principal: bool) {
+/// From now on traces a share of the calls, in 1/2³²; with none no call is traced. With `parent_based` that is the share of
+/// calls without a trace context, and of the others those whose client records them.
+pub fn sample(share: Option<u64>, parent_based: bool, with_principal: bool) {
     WITH_PRINCIPAL.store(with_principal, Relaxed);
+    PARENT_BASED.store(parent_based, Relaxed);
     SAMPLE.store(share.map_or(0, |share| share + 1), Relaxed);
 }
 
@@ -84,10 +89,11 @@ impl CallSpan {
     #[must_use]
     pub fn begin(parent: Option<&TraceParent>, call: CallId) -> Option<Arc<Self>> {
         let share = SAMPLE.load(Relaxed).checked_sub(1)?;
-        let context = match parent {
-            Some(parent) => parent.is_sampled().then(|| parent.child())?,
-            None => (u64::from(call.chance()) < share).then(TraceParent::root)?,
-        }?;
+        let is_sampled = match parent {
+            Some(parent) if PARENT_BASED.load(Relaxed) => parent.is_sampled(),
+            _ => u64::from(call.chance()) < share,
+        };
+        let context = is_sampled.then(|| parent.map_or_else(TraceParent::root, TraceParent::child))??;
         Some(Arc::new(Self { context, start: SystemTime::now(), progress: Mutex::default() }))
     }
 

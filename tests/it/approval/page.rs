@@ -176,7 +176,7 @@ async fn a_caller_without_forms_approves_on_the_page() {
 }
 
 /// Approves what waits for the person of this link, and gives what was shown before.
-async fn approve_at_page(gateway: &Gateway, link: &str) {
+pub(crate) async fn approve_at_page(gateway: &Gateway, link: &str) {
     let mut browser = Browser::new();
     let page = browser.open(link).await;
     let page = browser.press(&page, "connect").await;

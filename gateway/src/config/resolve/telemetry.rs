@@ -1,4 +1,4 @@
-//! Where spans and metrics are sent.
+//! Where spans, metrics and the log are sent.
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ pub(super) fn telemetry(root: &Root, context: &mut Context<'_, '_>) -> Option<Te
         Some(name) => context.expand(name)?.value.expose().to_owned(),
         None => "weir".to_owned(),
     };
-    let (traces, metrics) = (written.traces.or(true), written.metrics.or(true));
-    if !traces && !metrics {
+    let (traces, metrics, logs) = (written.traces.or(true), written.metrics.or(true), written.logs.or(false));
+    if !traces && !metrics && !logs {
         let hint = "leave `otlp` out to send nothing".to_owned();
-        context.report.add(at.key.clone(), "neither traces nor metrics are sent", Some(hint));
+        context.report.add(at.key.clone(), "neither traces nor metrics nor the log are sent", Some(hint));
     }
     let interval = written.interval.or(Period(INTERVAL)).0;
     if let Some(at) = written.interval.set().filter(|_| interval < SHORTEST) {
@@ -44,9 +44,11 @@ pub(super) fn telemetry(root: &Root, context: &mut Context<'_, '_>) -> Option<Te
     Some(TelemetryConfig {
         traces: signal("traces", traces),
         metrics: signal("metrics", metrics),
+        logs: signal("logs", logs),
         headers,
         service_name,
         sample: written.sample.or(Share::ALL).0,
+        parent_based: written.parent_based.or(true),
         principal: written.principal.or(false),
         interval,
     })

@@ -51,6 +51,21 @@ impl ContinuedCalls {
         calls.insert(key, (Arc::clone(principal), now + PATIENCE));
     }
 
+    /// All of them, each with the time that it has left: for the process that takes over.
+    pub(in crate::proxy) fn written(&self) -> Vec<(Digest, String, Duration)> {
+        let now = Instant::now();
+        let calls = self.0.lock();
+        let left = calls.iter().map(|(key, (of, until))| (*key, of.to_string(), until.saturating_duration_since(now)));
+        left.collect()
+    }
+
+    /// Adds those that another process has written.
+    pub(in crate::proxy) fn add_written(&self, written: Vec<(Digest, String, Duration)>) {
+        let now = Instant::now();
+        let written = written.into_iter().take(MOST);
+        self.0.lock().extend(written.map(|(key, of, left)| (key, (of.into(), now + left.min(PATIENCE)))));
+    }
+
     /// Whether a message is what the client of an approved call was asked to come back with.
     pub(super) fn take(&self, call: &Digest, message: &Message) -> bool {
         let state = message.text(Field::RequestState);

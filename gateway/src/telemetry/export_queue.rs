@@ -1,4 +1,4 @@
-//! Spans that wait for their collector. Whoever adds one waits for nothing.
+//! Spans and records of the log that wait for their collector. Whoever adds one waits for nothing.
 
 use std::{
     collections::VecDeque,
@@ -9,48 +9,51 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// How many spans wait at most, and how many bytes they have.
+/// How many of them wait at most, and how many bytes they have.
 const MOST: usize = 8192;
 const MOST_BYTES: usize = 8 << 20;
 
-/// How many spans a request to a collector has at most. With so many it is sent at once.
+/// How many of them a request to a collector has at most. With so many it is sent at once.
 pub const BATCH: usize = 512;
 
 /// The spans of this process.
-pub static SPANS: SpanQueue = SpanQueue::new();
+pub static SPANS: ExportQueue = ExportQueue::new();
 
-/// Spans in the order in which they ended, each in JSON.
-pub struct SpanQueue {
-    waiting: Mutex<WaitingSpans>,
+/// The log of this process, where a collector gets it.
+pub static LOGS: ExportQueue = ExportQueue::new();
+
+/// Items in the order in which they came, each in JSON.
+pub struct ExportQueue {
+    waiting: Mutex<WaitingItems>,
     filled: Notify,
     dropped: AtomicU64,
 }
 
-struct WaitingSpans {
-    spans: VecDeque<Bytes>,
+struct WaitingItems {
+    items: VecDeque<Bytes>,
     bytes: usize,
 }
 
-impl SpanQueue {
+impl ExportQueue {
     const fn new() -> Self {
         Self {
-            waiting: Mutex::new(WaitingSpans { spans: VecDeque::new(), bytes: 0 }),
+            waiting: Mutex::new(WaitingItems { items: VecDeque::new(), bytes: 0 }),
             filled: Notify::const_new(),
             dropped: AtomicU64::new(0),
         }
     }
 
-    /// Adds a span, in place of the oldest ones if there are too many.
-    pub(super) fn push(&self, span: Bytes) {
+    /// Adds an item, in place of the oldest ones if there are too many.
+    pub(super) fn push(&self, item: Bytes) {
         let mut waiting = self.waiting.lock();
-        waiting.bytes += span.len();
-        waiting.spans.push_back(span);
+        waiting.bytes += item.len();
+        waiting.items.push_back(item);
         let mut dropped = 0;
-        while waiting.spans.len() > MOST || waiting.bytes > MOST_BYTES {
+        while waiting.items.len() > MOST || waiting.bytes > MOST_BYTES {
             waiting.pop();
             dropped += 1;
         }
-        let is_batch = waiting.spans.len().is_multiple_of(BATCH);
+        let is_batch = waiting.items.len().is_multiple_of(BATCH);
         drop(waiting);
         if dropped > 0 {
             self.note_dropped(dropped);
@@ -60,16 +63,16 @@ impl SpanQueue {
         }
     }
 
-    /// Takes the oldest spans, at most `most`.
+    /// Takes the oldest items, at most `most`.
     pub fn take(&self, most: usize) -> Vec<Bytes> {
         let mut waiting = self.waiting.lock();
-        let count = most.min(waiting.spans.len());
+        let count = most.min(waiting.items.len());
         (0..count).filter_map(|_| waiting.pop()).collect()
     }
 
     /// How many wait.
     pub fn len(&self) -> usize {
-        self.waiting.lock().spans.len()
+        self.waiting.lock().items.len()
     }
 
     /// Whether none waits.
@@ -82,22 +85,22 @@ impl SpanQueue {
         self.filled.notified().await;
     }
 
-    /// Counts spans that no collector gets.
+    /// Counts items that no collector gets.
     pub fn note_dropped(&self, count: u64) {
         self.dropped.fetch_add(count, Relaxed);
     }
 
-    /// How many spans were dropped since the start of the process.
+    /// How many items were dropped since the start of the process.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 }
 
-impl WaitingSpans {
+impl WaitingItems {
     fn pop(&mut self) -> Option<Bytes> {
-        let span = self.spans.pop_front()?;
-        self.bytes -= span.len();
-        Some(span)
+        let item = self.items.pop_front()?;
+        self.bytes -= item.len();
+        Some(item)
     }
 }
 
@@ -106,8 +109,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_spans_are_kept_within_number_and_size() {
-        let queue = SpanQueue::new();
+    fn the_newest_items_are_kept_within_number_and_size() {
+        let queue = ExportQueue::new();
         for number in 0..MOST + 3 {
             queue.push(number.to_string().into());
         }

@@ -1,0 +1,158 @@
+//! What clients wait for and carry goes over to the process that takes over, or they are told that it has not.
+
+use rustix::process::Signal;
+use serde_json::json;
+use weir_tests::client::{answer, with_meta};
+use weir_tests::peer::free_port;
+use weir_tests::stub::Offer;
+use weir_tests::{Client, Gateway, Issuer, Peer, Stub};
+
+use crate::approval::page::approve_at_page;
+use crate::approval::{OWN, is_asked, modern, reply, rules};
+use crate::sign_in::{AUDIENCE, text};
+
+/// The process that takes over, once the one before has ended.
+async fn upgraded(mut old: Gateway, config: &str) -> (Gateway, Gateway) {
+    let new = old.upgrade(config);
+    old.signal(Signal::QUIT);
+    let new = new.await;
+    assert_eq!(old.end().await.code(), Some(0), "{}", old.log());
+    (new, old)
+}
+
+#[tokio::test]
+async fn who_waits_for_an_approval_on_a_page_is_told_by_the_next_process() {
+    let (issuer, stub, port) = (Issuer::start().await, Stub::start().await, free_port());
+    let auth =
+        format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\ntrust_sign_in_links = true\n", issuer.issuer());
+    let root = format!("public_url = \"http://127.0.0.1:{port}\"\n");
+    let config = [root, auth, rules(OWN), stub.config("stub")].concat();
+    let old = Gateway::start_at(port, &config).await;
+    old.logs("upstream is healthy").await;
+    let token = issuer.token("ada", AUDIENCE);
+    let legacy = Client::legacy_with(&old, "/mcp/stub", &token, &json!({ "elicitation": { "url": {} } })).await;
+    let params = json!({ "name": "echo", "arguments": { "message": "again" } });
+    let told = legacy.ask("tools/call", params.clone()).await;
+    let before = told["error"]["data"]["elicitations"][0].clone();
+    assert_eq!(before["mode"], "url", "{told}");
+
+    let (new, _old) = upgraded(old, &config).await;
+    let mut stream = legacy.stream().await;
+    // Links are of the process that has made them. The request is the same.
+    let told = legacy.ask("tools/call", params.clone()).await;
+    let now = &told["error"]["data"]["elicitations"][0];
+    assert_eq!(now["elicitationId"], before["elicitationId"], "{told}");
+    approve_at_page(&new, now["url"].as_str().unwrap()).await;
+    let complete = loop {
+        let message = stream.next_message().await.unwrap();
+        if message["method"] == "notifications/elicitation/complete" {
+            break message;
+        }
+    };
+    assert_eq!(complete["params"]["elicitationId"], before["elicitationId"], "{complete}");
+    assert_eq!(text(&legacy.result("tools/call", params).await), "again");
+}
+
+#[tokio::test]
+async fn an_approval_that_has_expired_meanwhile_is_told_too() {
+    let (issuer, stub, port) = (Issuer::start().await, Stub::start().await, free_port());
+    let auth =
+        format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\ntrust_sign_in_links = true\n", issuer.issuer());
+    let root = format!("public_url = \"http://127.0.0.1:{port}\"\n");
+    let brief = rules(r#"{ by = "caller", expires = "2s" }"#);
+    let config = [root, auth, brief, stub.config("stub")].concat();
+    let old = Gateway::start_at(port, &config).await;
+    old.logs("upstream is healthy").await;
+    let token = issuer.token("ada", AUDIENCE);
+    let legacy = Client::legacy_with(&old, "/mcp/stub", &token, &json!({ "elicitation": { "url": {} } })).await;
+    let told = legacy.ask("tools/call", json!({ "name": "echo", "arguments": { "message": "late" } })).await;
+    let id = told["error"]["data"]["elicitations"][0]["elicitationId"].clone();
+    assert!(id.is_string(), "{told}");
+    let (_new, _old) = upgraded(old, &config).await;
+    // Nobody has answered, and nothing but the session knows who waits.
+    let mut stream = legacy.stream().await;
+    let complete = loop {
+        let message = stream.next_message().await.unwrap();
+        if message["method"] == "notifications/elicitation/complete" {
+            break message;
+        }
+    };
+    assert_eq!(complete["params"]["elicitationId"], id, "{complete}");
+}
+
+#[tokio::test]
+async fn an_approved_call_whose_upstream_asks_its_client_goes_on() {
+    let tools = ["visit"].map(str::to_owned).to_vec();
+    let stub = Stub::offering(Offer { tools, legacy: false, ..Offer::default() }).await;
+    let config = rules(OWN).replace("echo", "visit") + &stub.config("stub");
+    let old = Gateway::start_at(free_port(), &config).await;
+    old.healthy(&["stub"]).await;
+    let client = Client::modern(&old, "/mcp");
+    let arguments = json!({ "message": "hi" });
+    let first = modern(&client, "stub__visit", arguments.clone(), json!({})).await;
+    assert!(is_asked(&first), "{first}");
+    let second = modern(&client, "stub__visit", arguments.clone(), reply(&first, "accept")).await;
+    assert!(second["result"]["resultType"] == "input_required" && !is_asked(&second), "{second}");
+    let name = second["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let back =
+        json!({ "requestState": second["result"]["requestState"], "inputResponses": { name: { "action": "accept" } } });
+
+    let (new, _old) = upgraded(old, &config).await;
+    new.healthy(&["stub"]).await;
+    let done = modern(&client, "stub__visit", arguments.clone(), back.clone()).await;
+    assert_eq!(done["result"]["resultType"], "complete", "{done}");
+    let replayed = modern(&client, "stub__visit", arguments, back).await;
+    assert!(is_asked(&replayed), "a state is good once: {replayed}");
+}
+
+#[tokio::test]
+async fn cursors_lead_on_in_the_next_process() {
+    let stub = Stub::start().await;
+    let config = format!("limits.page_size = 2\n{}", stub.config("stub"));
+    let old = Gateway::start_at(free_port(), &config).await;
+    old.healthy(&["stub"]).await;
+    for client in [Client::legacy(&old, "/mcp").await, Client::modern(&old, "/mcp")] {
+        assert_eq!(client.tools().await.len(), 5);
+    }
+    let clients = [Client::legacy(&old, "/mcp").await, Client::modern(&old, "/mcp")];
+    let mut cursors = Vec::new();
+    for client in &clients {
+        cursors.push(client.result("tools/list", json!({})).await["nextCursor"].clone());
+    }
+    let (new, _old) = upgraded(old, &config).await;
+    new.healthy(&["stub"]).await;
+    for (client, cursor) in clients.iter().zip(cursors) {
+        let page = client.result("tools/list", json!({ "cursor": cursor })).await;
+        assert_eq!(page["tools"][0]["name"], "stub__burst", "{page}");
+    }
+}
+
+/// It stands at a connection of the process that has ended, so it cannot go over.
+#[tokio::test]
+async fn a_call_that_waits_for_its_client_s_answer_ends_and_says_so() {
+    let peer = Peer::fixture("legacy").await;
+    let config = peer.config("fixture");
+    let old = Gateway::start_at(free_port(), &config).await;
+    old.healthy(&["fixture"]).await;
+    let client = Client::modern(&old, "/mcp/fixture");
+    let ask = async |more: serde_json::Value| {
+        let mut params = json!({ "name": "test_elicitation", "arguments": { "message": "who?" } });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let params = with_meta(params, &json!({ "elicitation": {} }));
+        let (id, request) = client.request_with("tools/call", params);
+        let named = json!({ "name": "test_elicitation" });
+        answer(client.send(client.dressed(request, "tools/call", &named)).await, id).await
+    };
+    let asked = ask(json!({})).await;
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let name = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let back = json!({ "requestState": asked["result"]["requestState"], "inputResponses": { name: { "action": "accept", "content": {} } } });
+    let (new, _old) = upgraded(old, &config).await;
+    new.healthy(&["fixture"]).await;
+    let told = ask(back).await;
+    assert_eq!(told["error"]["code"], -32602, "{told}");
+    let why = told["error"]["message"].as_str().unwrap();
+    assert!(why.contains("call again without it"), "{why}");
+    // As it is told, so it is.
+    assert_eq!(ask(json!({})).await["result"]["resultType"], "input_required");
+}

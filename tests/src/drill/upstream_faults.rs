@@ -1,0 +1,232 @@
+//! Faults of an upstream, and of the network before it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::load::Probe;
+use super::rig::{IMPATIENT, Rig, readable, twice};
+use super::{Outcome, Random, Scale};
+use crate::cutter::{Cutter, Fault};
+use crate::peer::{Launch, free_port};
+use crate::restart::RestartableServer;
+use crate::stub::Offer;
+use crate::wait::until;
+use crate::{Gateway, Stub};
+
+/// How many clients an upstream has that costs a process for each.
+const FEW: usize = 4;
+
+type Result = std::result::Result<String, Vec<String>>;
+
+pub(super) async fn http_killed(scale: Scale) -> Result {
+    let mut server = RestartableServer::everything("streamableHttp", "/mcp").await;
+    let rig = Rig::start(scale, &(server.config("faulty") + IMPATIENT), Probe::Sum).await;
+    rig.drill(async |_| restarts(&mut server, scale).await).await
+}
+
+pub(super) async fn sse_killed_mid_stream(scale: Scale) -> Result {
+    let mut server = RestartableServer::everything("sse", "/sse").await;
+    let rig = Rig::start(scale, &(server.config("faulty") + IMPATIENT), Probe::Long).await;
+    rig.drill(async |_| restarts(&mut server, scale).await).await
+}
+
+async fn restarts(server: &mut RestartableServer, scale: Scale) {
+    for _ in 0..scale.times {
+        sleep(scale.outage).await;
+        server.restart().await;
+    }
+}
+
+pub(super) async fn stdio_killed_mid_call(scale: Scale) -> Result {
+    let rig = Rig::start(scale, &Launch::everything().config("faulty"), Probe::Long).await.few_clients(FEW);
+    let mut random = Random::new(41);
+    rig.drill(async |rig: &mut Rig| {
+        for _ in 0..4 * scale.times {
+            sleep(Duration::from_millis(200)).await;
+            let children = rig.gateway.children();
+            if children.is_empty() {
+                continue;
+            }
+            let (id, _) = children[random.below(children.len())];
+            // It may have ended by itself since.
+            let _ = kill_process(Pid::from_raw(id.cast_signed()).expect("an id is not zero"), Signal::KILL);
+        }
+    })
+    .await
+}
+
+pub(super) async fn network_delays(scale: Scale) -> Result {
+    network(scale, Fault::Delay(Duration::from_millis(300)), Probe::Echo).await
+}
+
+pub(super) async fn network_drops(scale: Scale) -> Result {
+    network(scale, Fault::Drop, Probe::Echo).await
+}
+
+pub(super) async fn network_resets(scale: Scale) -> Result {
+    network(scale, Fault::Reset, Probe::Echo).await
+}
+
+pub(super) async fn network_truncates(scale: Scale) -> Result {
+    network(scale, Fault::Truncate, Probe::Echo).await
+}
+
+pub(super) async fn network_half_closes(scale: Scale) -> Result {
+    network(scale, Fault::HalfClose, Probe::Echo).await
+}
+
+pub(super) async fn network_throttles(scale: Scale) -> Result {
+    network(scale, Fault::Throttle, Probe::Echo).await
+}
+
+pub(super) async fn safe_requests_over_resets(scale: Scale) -> Result {
+    network(scale, Fault::Reset, Probe::Read).await
+}
+
+pub(super) async fn accepts_and_never_answers(scale: Scale) -> Result {
+    network(scale, Fault::Silent, Probe::Echo).await
+}
+
+pub(super) async fn unavailable(scale: Scale) -> Result {
+    network(Scale { times: 1, outage: scale.unavailable, ..scale }, Fault::Unavailable, Probe::Echo).await
+}
+
+/// The network before an upstream has a fault for a while, and is well again.
+async fn network(scale: Scale, fault: Fault, probe: Probe) -> Result {
+    let stub = readable().await;
+    let network = Cutter::start(stub.address()).await;
+    let config = format!("[upstreams.faulty]\nurl = \"{}\"\n{IMPATIENT}", network.url("/mcp"));
+    let rig = Rig::start(scale, &config, probe).await;
+    let report = rig
+        .drill(async |_| {
+            for _ in 0..scale.times {
+                network.fail(fault);
+                sleep(scale.outage).await;
+                network.fail(Fault::None);
+                sleep(scale.outage / 4).await;
+            }
+        })
+        .await?;
+    let repeated: Vec<_> = twice(&stub).map(|text| format!("{text} ran twice")).collect();
+    if repeated.is_empty() { Ok(report) } else { Err(repeated) }
+}
+
+/// Certificates of a CA for `localhost`.
+struct Certificates {
+    folder: TempDir,
+}
+
+impl Certificates {
+    fn new() -> Self {
+        Self { folder: TempDir::new().expect("a temporary directory can be made") }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn authority() -> CertifiedIssuer<'static, KeyPair> {
+        let mut params = CertificateParams::new(Vec::new()).expect("there are no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().expect("a key can be made");
+        CertifiedIssuer::self_signed(params, key).expect("a certificate can be made")
+    }
+
+    /// Has the server show another certificate, of this authority.
+    fn issue(&self, authority: &CertifiedIssuer<'static, KeyPair>) {
+        let key = KeyPair::generate().expect("a key can be made");
+        let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("the name is one");
+        let certificate = params.signed_by(&key, authority).expect("a certificate can be made");
+        self.write("own.key", &key.serialize_pem());
+        self.write("own.pem", &certificate.pem());
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect("the file can be written");
+    }
+}
+
+/// A second gateway stands in for an upstream with TLS. Its certificate is renewed, then one that nobody trusts, then good.
+pub(super) async fn certificate_changes(scale: Scale) -> Result {
+    let (stub, certificates) = (Stub::start().await, Certificates::new());
+    let (trusted, unknown) = (Certificates::authority(), Certificates::authority());
+    certificates.write("ca.pem", &trusted.pem());
+    certificates.issue(&trusted);
+    let (certificate, key) = (certificates.path("own.pem"), certificates.path("own.key"));
+    let config = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n{}", stub.config("stub"));
+    let port = free_port();
+    let mut server = Some(Gateway::start_at(port, &config).await);
+    let faulty = format!("[upstreams.faulty]\nurl = \"https://localhost:{port}/mcp/stub\"\n{IMPATIENT}");
+    let roots = certificates.path("ca.pem");
+    let roots = [("SSL_CERT_FILE", roots.to_str().expect("the path is text"))];
+    let rig = Rig::start_by(scale, &faulty, Probe::Echo, &roots, |command| command).await;
+    rig.drill(async |_| {
+        certificates.issue(&trusted);
+        let running = server.as_ref().expect("it runs");
+        let reloads = running.log().matches("the configuration was reloaded").count();
+        running.signal(Signal::HUP);
+        until("the certificate is taken", || running.log().matches("the configuration was reloaded").count() > reloads)
+            .await;
+        for authority in [&unknown, &trusted] {
+            certificates.issue(authority);
+            drop(server.take());
+            server = Some(Gateway::start_at(port, &config).await);
+            sleep(scale.outage).await;
+        }
+    })
+    .await
+}
+
+/// The name of the upstream leads elsewhere, and its former address is gone. It takes a file of hosts that only the
+/// gateway sees.
+pub(super) async fn address_changes(scale: Scale) -> Outcome {
+    let folder = TempDir::new().expect("a temporary directory can be made");
+    let hosts = folder.path().join("hosts");
+    let names = |address: &str| {
+        fs::write(&hosts, format!("127.0.0.1 localhost\n{address} upstream.test\n")).expect("it can be written");
+    };
+    names("127.0.0.1");
+    let seeing = |program: &Path| {
+        let mut command = Command::new("unshare");
+        if !rustix::process::geteuid().is_root() {
+            command.arg("--map-root-user");
+        }
+        command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]).arg(&hosts).arg(program);
+        command
+    };
+    if !seeing(Path::new("true")).output().is_ok_and(|ended| ended.status.success()) {
+        return Outcome::Skipped("`unshare --mount` is not allowed here".to_owned());
+    }
+    let first = Stub::at(([127, 0, 0, 1], free_port()).into(), Offer::default()).await;
+    let port = first.address().port();
+    let mut second = None;
+    let mut first = Some(first);
+    // A name is believed for half a minute.
+    let config = format!("[upstreams.faulty]\nurl = \"http://upstream.test:{port}/mcp\"\n");
+    let direct = [("NO_PROXY", "*"), ("no_proxy", "*")];
+    let rig = Rig::start_by(scale, &(config + IMPATIENT), Probe::Echo, &direct, |command| {
+        let mut inside = seeing(Path::new(command.get_program()));
+        inside.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            inside.env(name, value.unwrap_or_default());
+        }
+        inside
+    })
+    .await;
+    rig.drill(async |_| {
+        second = Some(Stub::at(([127, 0, 0, 2], port).into(), Offer::default()).await);
+        names("127.0.0.2");
+        drop(first.take());
+        sleep(scale.outage).await;
+    })
+    .await
+    .into()
+}
