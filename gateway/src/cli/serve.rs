@@ -176,7 +176,10 @@ async fn serve(
     let reloading = tokio::spawn(task::or_never(reloader.map(|reloader| reloader.run(Arc::clone(&proxy), asked))));
     let summary = tokio::spawn(summary::run(format!("{root}/mcp"), Arc::clone(&proxy), view));
     let leave = leave_sessions(&proxy, manager);
-    let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets), leave);
+    let listening = Arc::clone(&settings.listen);
+    let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets), leave, move || {
+        listening.close_after_answers();
+    });
     let admin = Admin::new(
         Arc::clone(&app),
         Arc::clone(manager),

@@ -314,6 +314,8 @@ pub struct ListenSettings {
     limits: ArcSwap<ListenLimits>,
     connections: Arc<Quota>,
     bodies: Arc<Quota>,
+    /// Whether each answer ends its connection. Asked at every answer, where a look at the shutdown would take a lock.
+    closing: Arc<AtomicBool>,
 }
 
 impl ListenSettings {
@@ -324,6 +326,7 @@ impl ListenSettings {
             limits: ArcSwap::from_pointee(limits),
             connections: Quota::new("connections", limits.connections),
             bodies: Quota::new("body_memory", limits.bodies),
+            closing: Arc::default(),
         })
     }
 
@@ -331,6 +334,12 @@ impl ListenSettings {
     #[must_use]
     pub fn limits(&self) -> ListenLimits {
         **self.limits.load()
+    }
+
+    /// From now on each answer over HTTP/1.1 says that it ends its connection, so that clients come to the process that
+    /// takes over. Closing a connection that rests would lose a request that is on its way.
+    pub fn close_after_answers(&self) {
+        self.closing.store(true, Ordering::SeqCst);
     }
 
     /// Puts other limits in force. What is open beyond them stays until it ends.
@@ -348,8 +357,7 @@ struct HttpServer<H> {
     tls: Option<ListenTls>,
     /// Whether clients come over a Unix socket.
     unix: bool,
-    /// Asked at every answer, where a look at the shutdown would take a lock.
-    draining: Arc<AtomicBool>,
+    draining: AtomicBool,
     open: Mutex<Connections>,
     told: LogThrottle,
     /// Those of the audit log.
@@ -405,6 +413,7 @@ impl<H: Handler> ServerApp for HttpServer<H> {
     /// Ends all connections, once no more are accepted.
     async fn cleanup(&self) {
         let end = Instant::now() + self.limits().drain;
+        self.settings.close_after_answers();
         self.draining.store(true, Ordering::SeqCst);
         self.open.lock().close_resting(false);
         sleep_until(end.min(Instant::now() + ACCEPTED)).await;
@@ -428,7 +437,7 @@ impl<H> HttpServer<H> {
             settings,
             tls,
             unix: false,
-            draining: Arc::default(),
+            draining: AtomicBool::default(),
             open: Mutex::default(),
             told: LogThrottle::default(),
             refusals: Refusals::new(),

@@ -74,7 +74,8 @@ pub fn receive(path: &str) -> Result<Fds, UpgradeError> {
     Ok(sockets)
 }
 
-/// Waits for SIGQUIT and hands over the sockets, once `before` is done. Without a process that takes them Weir goes on.
+/// Waits for SIGQUIT and hands over the sockets, once `before` is done; `after` that both processes accept connections for
+/// a while. Without a process that takes them Weir goes on.
 ///
 /// # Errors
 ///
@@ -83,6 +84,7 @@ pub async fn hand_over<F: Future<Output = ()>>(
     path: Option<String>,
     sockets: ListenFds,
     before: impl Fn() -> F,
+    after: impl FnOnce(),
 ) -> io::Result<()> {
     let Some(path) = path else { return pending().await };
     let mut quit = signal(SignalKind::quit())?;
@@ -97,6 +99,7 @@ pub async fn hand_over<F: Future<Output = ()>>(
         }
     }
     tracing::info!("the sockets are handed over");
+    after();
     tokio::time::sleep(OVERLAP).await;
     Ok(())
 }

@@ -71,7 +71,7 @@ pub struct HttpExchange {
     caller: Option<Arc<Caller>>,
     ends: Option<SystemTime>,
     patience: ClientPatience,
-    draining: Arc<AtomicBool>,
+    closing: Arc<AtomicBool>,
     /// Room for bodies, and what this one has of it.
     bodies: Arc<Quota>,
     body: Option<Permit>,
@@ -127,7 +127,7 @@ impl HttpExchange {
         session: ServerSession,
         peer: Peer,
         patience: ClientPatience,
-        (draining, bodies): (Arc<AtomicBool>, Arc<Quota>),
+        (closing, bodies): (Arc<AtomicBool>, Arc<Quota>),
         line: Option<Arc<ConnectionState>>,
     ) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl HttpExchange {
             caller: None,
             ends: None,
             patience,
-            draining,
+            closing,
             bodies,
             body: None,
             kept_body: None,
@@ -304,7 +304,7 @@ impl HttpExchange {
         self.answer = AnswerProgress::Lost;
         let chunked = length.is_none() && self.session.req_header().version == Version::HTTP_11;
         let Ok(head) = head(status, headers, length, chunked).map(Box::new) else { return };
-        if self.draining.load(Ordering::Relaxed) {
+        if self.closing.load(Ordering::Relaxed) {
             self.session.set_keepalive(None);
         }
         if length.is_none() {

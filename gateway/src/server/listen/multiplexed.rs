@@ -80,7 +80,7 @@ pub(super) async fn serve<H: Handler>(
 async fn stream<H: Handler>(server: Arc<HttpServer<H>>, session: HttpSession, peer: Peer) {
     let session = ServerSession::H2(session);
     let share = Arc::clone(&peer.share);
-    let shared = (Arc::clone(&server.draining), Arc::clone(&server.settings.bodies));
+    let shared = (Arc::clone(&server.settings.closing), Arc::clone(&server.settings.bodies));
     let mut exchange = HttpExchange::new(session, peer, server.limits().into(), shared, None);
     // Each may hold as much as a connection of HTTP/1.1 does.
     match server.settings.connections.take(&share, None) {

@@ -85,7 +85,7 @@ fn answer<H: Handler>(
     peer: Peer,
     line: &Arc<ConnectionState>,
 ) -> impl Future<Output = ConnectionEnd> + Send {
-    let shared = (Arc::clone(&server.draining), Arc::clone(&server.settings.bodies));
+    let shared = (Arc::clone(&server.settings.closing), Arc::clone(&server.settings.bodies));
     let session = ServerSession::H1(session);
     let mut exchange = HttpExchange::new(session, peer, server.limits().into(), shared, Some(Arc::clone(line)));
     async move {

@@ -129,6 +129,7 @@ impl App {
 struct Served {
     address: SocketAddr,
     app: Arc<App>,
+    settings: Arc<ListenSettings>,
     seen: mpsc::UnboundedReceiver<&'static str>,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
@@ -140,13 +141,14 @@ async fn serve_with(limits: ListenLimits, tls: Option<&Tls>) -> Served {
     let (sender, seen) = mpsc::unbounded_channel();
     let app = Arc::new(App { seen: sender, release: Notify::new() });
     let (stop, stopped) = watch::channel(false);
+    let settings = ListenSettings::new(limits);
     let serving = tokio::spawn(listener.serve(
         Arc::clone(&app),
-        ListenSettings::new(limits),
+        Arc::clone(&settings),
         ListenFds::new(Fds::new().into()),
         stopped,
     ));
-    Served { address, app, seen, stop, serving }
+    Served { address, app, settings, seen, stop, serving }
 }
 
 async fn serve() -> Served {

@@ -26,6 +26,20 @@ async fn what_rests_is_closed_at_once_and_what_runs_may_finish() {
     served.serving.await.unwrap();
 }
 
+/// What rests may have a request on its way, so it is not closed before its next answer.
+#[tokio::test]
+async fn before_another_process_takes_over_each_connection_ends_with_its_answer() {
+    let served = serve().await;
+    let mut resting = Client::connect(&served).await;
+    assert!(!resting.ask(&post("/echo", "x")).await.head.contains("connection: close"));
+    served.settings.close_after_answers();
+    let reply = resting.ask(&post("/echo", "y")).await;
+    assert!(reply.body == "y" && reply.head.contains("connection: close"), "{}", reply.head);
+    assert_eq!(resting.rest().await, "");
+    let reply = Client::connect(&served).await.ask(&get("/none")).await;
+    assert_eq!(reply.status(), "204", "others are still accepted");
+}
+
 #[tokio::test]
 async fn a_client_that_has_just_connected_is_answered() {
     let served = serve().await;
