@@ -7,7 +7,7 @@ const LONG: &str = "address_changes";
 
 async fn holds(name: &str) {
     match named(name).run(Scale::SHORT).await {
-        Outcome::Held(report) => println!("{report}"),
+        Outcome::Held(report) => eprintln!("{report}"),
         Outcome::Skipped(why) => eprintln!("NOT CHECKED: {name}: {why}"),
         Outcome::Failed(failures) => panic!("{name}: {}", failures.join("\n")),
     }

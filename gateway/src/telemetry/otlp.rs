@@ -19,13 +19,15 @@ pub struct Attribute<'a> {
 
 /// Integers of 64 bits are texts in the JSON of Protocol Buffers.
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) enum AttributeValue<'a> {
-    StringValue(Cow<'a, str>),
-    #[serde(serialize_with = "as_text")]
-    IntValue(i64),
-    DoubleValue(f64),
-    BoolValue(bool),
+    #[serde(rename = "stringValue")]
+    Text(Cow<'a, str>),
+    #[serde(rename = "intValue", serialize_with = "as_text")]
+    Integer(i64),
+    #[serde(rename = "doubleValue")]
+    Double(f64),
+    #[serde(rename = "boolValue")]
+    Bool(bool),
 }
 
 /// A span that has ended.
@@ -72,11 +74,11 @@ impl<'a> Attribute<'a> {
     }
 
     pub fn text(key: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Self {
-        Self { key: key.into(), value: AttributeValue::StringValue(value.into()) }
+        Self { key: key.into(), value: AttributeValue::Text(value.into()) }
     }
 
     pub fn number(key: impl Into<Cow<'a, str>>, value: i64) -> Self {
-        Self { key: key.into(), value: AttributeValue::IntValue(value) }
+        Self { key: key.into(), value: AttributeValue::Integer(value) }
     }
 }
 

@@ -74,7 +74,7 @@ fn record(event: &Event<'_>, at: SystemTime) -> Option<Vec<u8>> {
         time_unix_nano: at,
         severity_number: severity(level),
         severity_text: level.as_str(),
-        body: AttributeValue::StringValue(fields.message.into()),
+        body: AttributeValue::Text(fields.message.into()),
         attributes: fields.attributes,
         trace_id: fields.trace_id,
     };
@@ -106,7 +106,7 @@ impl Visit for Fields {
             "message" => value.clone_into(&mut self.message),
             "log.target" => self.target = Some(value.to_owned()),
             "trace_id" => self.trace_id = Some(value.to_owned()),
-            _ => self.add(field, AttributeValue::StringValue(value.to_owned().into())),
+            _ => self.add(field, AttributeValue::Text(value.to_owned().into())),
         }
     }
 
@@ -119,17 +119,17 @@ impl Visit for Fields {
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.add(field, AttributeValue::IntValue(value));
+        self.add(field, AttributeValue::Integer(value));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.add(field, AttributeValue::BoolValue(value));
+        self.add(field, AttributeValue::Bool(value));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
         // JSON has no other numbers.
         if value.is_finite() {
-            self.add(field, AttributeValue::DoubleValue(value));
+            self.add(field, AttributeValue::Double(value));
         }
     }
 }
