@@ -4,14 +4,14 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use parking_lot::Mutex;
-use pingora_rustls::ServerConfig;
+use rustls::ServerConfig;
 use tokio::{
     sync::watch,
     task::{JoinHandle, JoinSet},
 };
 
 use crate::{
-    config::ReplicaConfig,
+    config::Config,
     credential::CredentialManager,
     proxy::Proxy,
     quota::Shares,
@@ -40,14 +40,20 @@ pub(super) struct ReplicaListener {
     registry: Arc<SessionRegistry>,
 }
 
+/// One that answers.
+pub(super) struct RunningReplica {
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+}
+
 impl ReplicaListener {
-    /// Binds the address. None where nobody shares the store.
+    /// Binds the address, if the configuration names one.
     ///
     /// # Errors
     ///
     /// When there is no such address.
-    pub(super) fn bind(config: &ReplicaConfig, manager: &CredentialManager) -> anyhow::Result<Option<Self>> {
-        let Some(store) = manager.replica_store() else { return Ok(None) };
+    pub(super) fn bind(config: &Config, manager: &CredentialManager) -> anyhow::Result<Option<Self>> {
+        let Some((config, store)) = config.replica.as_ref().zip(manager.replica_store()) else { return Ok(None) };
         let listen = config.listen;
         let bound = match bind(listen) {
             Ok(bound) => Some(bound),
@@ -72,8 +78,14 @@ impl ReplicaListener {
         &self.registry
     }
 
-    /// Answers other gateways until `ended` turns true and what runs by then is answered.
-    pub(super) async fn serve(self, app: Arc<App>, limits: ListenLimits, ended: watch::Receiver<bool>) {
+    /// Answers other gateways until it is [drained](drain).
+    pub(super) fn start(self, app: Arc<App>, limits: ListenLimits) -> RunningReplica {
+        let (stop, ended) = watch::channel(false);
+        RunningReplica { stop, serving: tokio::spawn(self.serve(app, limits, ended)) }
+    }
+
+    /// Answers until `ended` turns true and what runs by then is answered.
+    async fn serve(self, app: Arc<App>, limits: ListenLimits, ended: watch::Receiver<bool>) {
         let listener = loop {
             match self.secured().await {
                 Ok(listener) => break listener,
@@ -154,13 +166,8 @@ pub(super) async fn look_after(proxy: Arc<Proxy>) {
 
 /// Leaves the sessions that are not busy to other gateways, as long as some are, and then answers these no more. What a call
 /// waits for that runs here, such as the answer to a question, still comes in until then.
-pub(super) async fn drain(
-    proxy: &Arc<Proxy>,
-    limit: Duration,
-    stop: watch::Sender<bool>,
-    serving: Option<JoinHandle<()>>,
-) {
-    let Some(serving) = serving else { return };
+pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: Option<RunningReplica>) {
+    let Some(RunningReplica { stop, serving }) = running else { return };
     let leaving = async {
         loop {
             let idle = proxy.sessions().take_if(|session| session.is_shared() && !session.is_busy());

@@ -13,7 +13,7 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::JoinSet,
+    task::{JoinHandle, JoinSet},
 };
 use url::Url;
 
@@ -161,8 +161,7 @@ async fn serve(
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let certificate = tokio::spawn(task::or_never(listener.tls().cloned().map(TlsFiles::follow)));
     let keys = callers.api_keys().cloned();
-    let gateways =
-        config.replica.as_ref().map(|replica| ReplicaListener::bind(replica, manager)).transpose()?.flatten();
+    let gateways = ReplicaListener::bind(config, manager)?;
     let registry = gateways.as_ref().map(|gateways| Arc::clone(gateways.registry()));
     let (app, proxy) = app(config, snapshot, (callers, authorization), (manager, registry), &root);
     read_store(&proxy, keys.as_deref(), manager).await;
@@ -180,20 +179,12 @@ async fn serve(
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets), leave, move || {
         listening.close_after_answers();
     });
-    let admin = Admin::new(
-        Arc::clone(&app),
-        Arc::clone(manager),
-        (&config.file, format!("{root}/mcp")),
-        (reload, reload_failure),
-    );
-    let admin = Arc::new(admin);
+    let at = (config.file.as_path(), format!("{root}/mcp"));
+    let admin = Arc::new(Admin::new(Arc::clone(&app), Arc::clone(manager), at, (reload, reload_failure)));
     let measured = Arc::clone(&admin);
     let telemetry = TelemetryExport::start(settings.telemetry, Arc::new(move || measured.otlp_metrics()));
     let (port, admin) = listen_for_operators(config, &admin);
-    let (stop_replica, stopped) = watch::channel(false);
-    let serve_gateways =
-        |gateways: ReplicaListener| tokio::spawn(gateways.serve(Arc::clone(&app), settings.listen.limits(), stopped));
-    let replica = gateways.map(serve_gateways);
+    let gateways = gateways.map(|gateways| gateways.start(Arc::clone(&app), settings.listen.limits()));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), settings.listen, sockets, ended));
     notify::ready();
 
@@ -212,12 +203,10 @@ async fn serve(
     if let Some(shutdown) = port {
         shutdown.send_replace(true);
     }
-    reloading.abort();
-    certificate.abort();
-    summary.abort();
+    [reloading, certificate, summary].iter().for_each(JoinHandle::abort);
     shutdown.send_replace(true);
     let drained = async {
-        let (serving, ()) = tokio::join!(serving, replica::drain(&proxy, DRAIN, stop_replica, replica));
+        let (serving, ()) = tokio::join!(serving, replica::drain(&proxy, DRAIN, gateways));
         serving.context("the listener failed")
     };
     tokio::select! {
@@ -234,10 +223,6 @@ async fn serve(
         again = signalled() => again?,
     }
     write_store(&proxy, manager).await;
-    if let Some(registry) = proxy.registry() {
-        registry.replicas().withdraw().await;
-    }
-    manager.close().await;
     telemetry.close().await;
     tracing::info!("stopped");
     Ok(())
@@ -268,6 +253,10 @@ async fn write_store(proxy: &Proxy, manager: &CredentialManager) {
     {
         tracing::error!("the last calls of today are not counted: {why}");
     }
+    if let Some(registry) = proxy.registry() {
+        registry.replicas().withdraw().await;
+    }
+    manager.close().await;
 }
 
 /// Ends what it was given for when it is true, or dropped.

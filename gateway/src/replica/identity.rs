@@ -6,18 +6,22 @@
 
 use std::sync::Arc;
 
-use pingora_rustls::{
-    ClientCertVerified, ClientCertVerifier, ClientConfig, DigitallySignedStruct, HandshakeSignatureValid,
-    ServerCertVerified, ServerCertVerifier, ServerConfig, ServerName, SignatureScheme, UnixTime, version::TLS13,
-};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use rustls::{
-    CertificateError, DistinguishedName, Error, PeerIncompatible,
-    client::AlwaysResolvesClientRawPublicKeys,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, ServerConfig,
+    SignatureScheme,
+    client::{
+        AlwaysResolvesClientRawPublicKeys,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
     crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring as provider, verify_tls13_signature_with_raw_key},
-    pki_types::{CertificateDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer},
-    server::AlwaysResolvesServerRawPublicKeys,
+    pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime},
+    server::{
+        AlwaysResolvesServerRawPublicKeys,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
     sign::CertifiedKey,
+    version::TLS13,
 };
 
 /// What stands before the secret of an Ed25519 key in PKCS #8 (RFC 8410 §7).
@@ -188,37 +192,49 @@ impl ClientCertVerifier for SameKey {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-    use pingora_rustls::{TlsAcceptor, TlsConnector};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use rustls::{ClientConnection, ServerConnection};
 
     use super::*;
 
-    /// Whether the server reads what the client sends.
-    async fn speak(client: &Arc<ClientConfig>, server: &Identity) -> bool {
-        let (near, far) = tokio::io::duplex(4096);
-        let (connector, acceptor) =
-            (TlsConnector::from(Arc::clone(client)), TlsAcceptor::from(server.server().unwrap()));
-        let connected = async {
-            let mut stream = connector.connect(ServerName::try_from("weir").unwrap(), near).await?;
-            stream.write_all(b"x").await?;
-            stream.shutdown().await
-        };
-        let accepted = async {
-            let mut stream = acceptor.accept(far).await?;
-            stream.read_u8().await
-        };
-        let (_, read) = tokio::join!(connected, accepted);
-        read.is_ok_and(|read| read == b'x')
+    /// Whether both come through the handshake.
+    fn speak(client: &Arc<ClientConfig>, server: &Identity) -> bool {
+        let mut client = ClientConnection::new(Arc::clone(client), ServerName::try_from("weir").unwrap()).unwrap();
+        let mut server = ServerConnection::new(server.server().unwrap()).unwrap();
+        for _ in 0..4 {
+            let mut wire = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut wire).unwrap();
+            }
+            let mut sent = &wire[..];
+            while !sent.is_empty() {
+                server.read_tls(&mut sent).unwrap();
+                if server.process_new_packets().is_err() {
+                    return false;
+                }
+            }
+            wire.clear();
+            while server.wants_write() {
+                server.write_tls(&mut wire).unwrap();
+            }
+            let mut sent = &wire[..];
+            while !sent.is_empty() {
+                client.read_tls(&mut sent).unwrap();
+                if client.process_new_packets().is_err() {
+                    return false;
+                }
+            }
+        }
+        !client.is_handshaking() && !server.is_handshaking()
     }
 
-    #[tokio::test]
-    async fn only_those_with_the_same_secret_speak_with_each_other() {
+    #[test]
+    fn only_those_with_the_same_secret_speak_with_each_other() {
         let [one, same, other] = [1, 1, 2].map(|byte| Identity::from_secret(&[byte; 32]).unwrap());
-        assert!(speak(&one.client().unwrap(), &same).await);
-        assert!(!speak(&one.client().unwrap(), &other).await);
+        assert!(speak(&one.client().unwrap(), &same));
+        assert!(!speak(&one.client().unwrap(), &other));
         let builder = ClientConfig::builder_with_provider(Arc::clone(&one.provider));
         let builder = builder.with_protocol_versions(&[&TLS13]).unwrap().dangerous();
         let anonymous = builder.with_custom_certificate_verifier(Arc::clone(&one.same) as Arc<dyn ServerCertVerifier>);
-        assert!(!speak(&Arc::new(anonymous.with_no_client_auth()), &same).await, "a client without a key");
+        assert!(!speak(&Arc::new(anonymous.with_no_client_auth()), &same), "a client without a key");
     }
 }

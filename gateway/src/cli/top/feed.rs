@@ -46,6 +46,7 @@ pub(super) struct GatewayState {
 }
 
 /// What is to be done.
+#[allow(clippy::large_enum_variant, reason = "one waits at a time")]
 pub(super) enum FeedRequest {
     Reload,
     Run {
