@@ -1,6 +1,8 @@
 //! Components that come over the network: fetched once, kept beside the compiled code, and compared with their digest each
 //! time they are read.
 
+mod registry_login;
+
 use std::{
     fs, io,
     io::Write,
@@ -10,15 +12,12 @@ use std::{
     time::Duration,
 };
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use oci_client::{
     Client, Reference,
     client::{ClientConfig, ClientProtocol},
     manifest::{OciDescriptor, OciImageManifest},
-    secrets::RegistryAuth,
 };
 use parking_lot::Mutex;
-use serde_json::Value;
 use thiserror::Error;
 use tokio::time::timeout;
 use url::Url;
@@ -276,8 +275,12 @@ async fn from_registry(reference: &Reference) -> Result<FetchedComponent, String
         user_agent: concat!("weir/", env!("CARGO_PKG_VERSION")),
         ..ClientConfig::default()
     });
-    let pulled = client.pull_manifest_raw(reference, &login(&registry), &[MANIFEST]).await;
-    let (manifest, _) = pulled.map_err(|why| reason(&why))?;
+    let login = registry_login::find(&registry).await;
+    let pulled = client.pull_manifest_raw(reference, &login.auth, &[MANIFEST]).await;
+    let (manifest, _) = pulled.map_err(|why| match login.problem {
+        Some(problem) => format!("{}; {problem}", reason(&why)),
+        None => reason(&why),
+    })?;
     let layer = layer(&manifest)?;
     let mut wasm = Vec::new();
     client.pull_blob(reference, &layer, &mut wasm).await.map_err(|why| reason(&why))?;
@@ -301,26 +304,6 @@ fn layer(manifest: &[u8]) -> Result<OciDescriptor, String> {
         (Some(_), Some(_)) => Err("the artifact has several layers of WebAssembly".to_owned()),
         (None, _) => Err(format!("the artifact has no layer of the type {}", MEDIA_TYPES[0])),
     }
-}
-
-/// The login that `docker login` or `podman login` has kept for a registry, where these keep it in a file.
-fn login(registry: &str) -> RegistryAuth {
-    let folder = |name: &str, below: &str| std::env::var_os(name).map(|folder| Path::new(&folder).join(below));
-    let files = [
-        folder("DOCKER_CONFIG", "config.json"),
-        folder("HOME", ".docker/config.json"),
-        folder("XDG_RUNTIME_DIR", "containers/auth.json"),
-    ];
-    let logins = files.into_iter().flatten().filter_map(|file| in_file(&fs::read(file).ok()?, registry));
-    logins.into_iter().next().unwrap_or(RegistryAuth::Anonymous)
-}
-
-fn in_file(file: &[u8], registry: &str) -> Option<RegistryAuth> {
-    let file: Value = serde_json::from_slice(file).ok()?;
-    let text = file["auths"][registry]["auth"].as_str()?;
-    let text = String::from_utf8(BASE64_STANDARD.decode(text).ok()?).ok()?;
-    let (user, password) = text.split_once(':')?;
-    Some(RegistryAuth::Basic(user.to_owned(), password.to_owned()))
 }
 
 fn too_long(longest: u64) -> String {

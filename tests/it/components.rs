@@ -1,9 +1,10 @@
 //! Components of policies that come over the network: pinned, fetched once, and never another one.
 
 use std::{
-    fs,
+    env, fs,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Output},
     sync::{
@@ -48,6 +49,9 @@ impl Folder {
     fn weir(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(paths::weir());
         command.args(arguments).current_dir(self.0.path()).env("DOCKER_CONFIG", self.0.path());
+        let path = env::var_os("PATH").unwrap();
+        let programs = [self.0.path().to_owned()].into_iter().chain(env::split_paths(&path));
+        command.env("PATH", env::join_paths(programs).unwrap());
         let Output { status, stdout, stderr } = command.output().unwrap();
         (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
     }
@@ -222,6 +226,16 @@ async fn publish(address: &str, wasm: &[u8], media_type: &str) -> String {
     pushed.manifest_url.rsplit_once('/').unwrap().1.to_owned()
 }
 
+/// A credential helper of Docker for that registry, where `folder` looks for programs.
+fn helper(folder: &Folder, registry: &str) {
+    let path = folder.path("docker-credential-weir-test");
+    let answer = json!({ "ServerURL": registry, "Username": "team", "Secret": PASSWORD });
+    let script =
+        format!("#!/bin/sh\n[ \"$1\" = get ] && read -r server; [ \"$server\" = '{registry}' ] && echo '{answer}'\n");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_component_in_a_registry_is_the_one_that_was_pinned() {
     let stub = Stub::start().await;
@@ -238,6 +252,14 @@ async fn a_component_in_a_registry_is_the_one_that_was_pinned() {
     fs::write(folder.path("config.json"), json!({ "auths": { address.clone(): { "auth": auth } } }).to_string())
         .unwrap();
     assert!(folder.done(&["policy", "lock"]).contains(&first));
+    folder.done(&["check"]);
+
+    // A credential helper has the login as well. One that fails is named where the registry wants a login.
+    folder.forget();
+    fs::write(folder.path("config.json"), json!({ "credHelpers": { address.clone(): "weir-test" } }).to_string())
+        .unwrap();
+    folder.refused(&["check"], "`docker-credential-weir-test` cannot be started");
+    helper(&folder, &address);
     folder.done(&["check"]);
 
     // The tag moves on. What is pinned is still there.

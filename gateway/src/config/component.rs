@@ -111,6 +111,10 @@ fn at_url(text: &str) -> Result<RemoteComponent, String> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err("a URL holds no user and no password".to_owned());
     }
+    // Messages and the lock file name the URL, and such a query is often what opens the file.
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("the URL of a component ends with its path: `?` and `#` cannot be used".to_owned());
+    }
     if url.scheme() == "http" && !url.host_str().is_some_and(is_here) {
         return Err("a component from another machine needs https".to_owned());
     }
@@ -229,6 +233,8 @@ mod tests {
             ("http://example.com/p.wasm", "needs https"),
             ("http://localhost.example.com/p.wasm", "needs https"),
             ("https://me:secret@example.com/p.wasm", "no user and no password"),
+            ("https://example.com/p.wasm?signature=secret", "ends with its path"),
+            ("https://example.com/p.wasm#1", "ends with its path"),
         ] {
             let found = parsed(text).unwrap_err();
             assert!(found.contains(why), "{text}: {found}");

@@ -111,7 +111,7 @@ fn wants_facts_of_requests_and_the_body_of_answers() {
     assert_eq!((interest.request, interest.answer, interest.event), (Detail::Facts, Detail::Body, Detail::Nothing));
     assert_eq!(
         (interest.methods, interest.entries),
-        (vec![CALL.into(), TASK.into(), READ.into()], vec![EntryKind::Tool])
+        (vec![CALL.into(), TASK_RESULT.into(), TASK.into(), READ.into()], vec![EntryKind::Tool])
     );
     assert!(wants(r#"{"items":"x"}"#).is_err_and(|why| why.contains("`items`")));
 }
@@ -196,10 +196,23 @@ fn a_projection_needs_no_store() {
     let expected = r#"{"structuredContent":{"items":[{"title":1.0}]},"content":[{"type":"text","text":"see {}"},{"type":"text","text":"{}"}]}"#;
     assert_eq!(decision.verdict, AnswerVerdict::Replace(expected.into()));
     assert_eq!(decision.labels, [("shaped".into(), "11".into())]);
-    let task = Call { method: TASK.into(), ..about.clone() };
+    let task = Call { method: TASK_RESULT.into(), ..about.clone() };
     assert_eq!(self::decision(&task, raw, &Granted).verdict, AnswerVerdict::Pass, "the tool of a task is unknown");
     let error = raw.replacen('{', "{\"isError\":true,", 1);
     assert_eq!(self::decision(&about, &error, &Granted).verdict, AnswerVerdict::Pass);
+}
+
+#[test]
+fn the_result_within_a_task_is_cut_and_the_task_stays() {
+    let about = Call { method: TASK.into(), name: None, ..call(r#"{"items":1}"#, None) };
+    let raw = r#"{ "taskId": "t", "result": {"content":[],"structuredContent":[1,2]}, "ttl": 1.0 }"#;
+    let AnswerVerdict::Replace(task) = decision(&about, raw, &Granted).verdict else { panic!("it is too long") };
+    assert!(task.starts_with(r#"{"taskId":"t","result":{"#) && task.ends_with(r#","ttl":1.0}"#), "{task}");
+    let task: Value = serde_json::from_str(&task).expect("it stays JSON");
+    assert_eq!(task["result"]["structuredContent"], json!([1]));
+    assert_eq!(pages(&about, uri(link(&task["result"]))), ["[1,2]"]);
+    let running = r#"{"taskId":"t","status":"working"}"#;
+    assert_eq!(decision(&about, running, &Granted).verdict, AnswerVerdict::Pass);
 }
 
 #[test]
