@@ -294,14 +294,24 @@ impl Catalog {
         Arc::clone(&self.merged[place(era)].read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Whether an upstream's tool says of itself that it changes nothing, as far as is known in this era.
+    #[must_use]
+    pub fn only_reads(&self, caller: Option<&Arc<Caller>>, upstream: &Upstream, era: Era, tool: &str) -> bool {
+        self.view_of(caller, upstream, era).is_some_and(|view| view.only_reads(tool))
+    }
+
+    /// What is known of the lists of an upstream that a caller is shown.
+    fn view_of(&self, caller: Option<&Arc<Caller>>, upstream: &Upstream, era: Era) -> Option<Arc<CatalogSnapshot>> {
+        match upstream.is_personal {
+            true => self.personal.of(caller).and_then(|own| own.view(upstream.key())),
+            false => self.view(upstream, era),
+        }
+    }
+
     /// The arguments of an upstream's tool that travel in headers too, as far as is known in this era.
     #[must_use]
     pub fn mirrored(&self, caller: Option<&Arc<Caller>>, upstream: &Upstream, era: Era, tool: &str) -> Arc<[Mirrored]> {
-        let view = match upstream.is_personal {
-            true => self.personal.of(caller).and_then(|own| own.view(upstream.key())),
-            false => self.view(upstream, era),
-        };
-        match view {
+        match self.view_of(caller, upstream, era) {
             Some(view) => view.mirrored(tool).cloned().unwrap_or_default(),
             None if era == Era::Modern => self.heard.get(upstream.key(), tool),
             None => Arc::default(),

@@ -323,6 +323,8 @@ pub enum PolicyMode {
     Enforce,
     /// What it decides is logged.
     Shadow,
+    /// The same as [`Self::Enforce`], and a request that only reads goes out meanwhile: its answer waits for the decision.
+    Beside,
 }
 
 /// What becomes of calls whose policy fails.

@@ -16,7 +16,8 @@
 //!    decide what [`catalog`] lists. Then [`admission`] takes what the limits allow, and gives it back when the call is over.
 //!    If a rule wants a person to approve the call, `Proxy::approve` asks one, and lets approved calls go on.
 //! 6. `Proxy::decide` asks the upstream's `calls` policies, if it has any: **the only place where a policy refuses or changes
-//!    a request.** What they want to see of the answer passes `proxy::decided_answer` on its way back.
+//!    a request.** With `mode = "beside"` one decides in `proxy::beside` while the upstream works. What they want to see of the
+//!    answer passes `proxy::decided_answer` on its way back.
 //! 7. `proxy::drive` chooses the codec by the eras of client and upstream, in one `match`. Then one loop over
 //!    [`weir_flow::call`] takes the request to its reply: credential, channel, attempt, outcome, and again. **This is the
 //!    only place where a call is repeated or lost.** Which credential and which channel is decided by components in

@@ -10,6 +10,7 @@ mod aggregate;
 mod answer;
 mod approval;
 mod attempt;
+mod beside;
 mod authorize;
 mod namespace;
 mod deadline;
@@ -354,12 +355,18 @@ impl Proxy {
     ) -> Answer {
         match self.decide(context, target, record).await {
             Err(answer) => *answer,
-            Ok(decide::Forwarded { context: changed, target, after }) => {
+            Ok(decide::Forwarded { context: changed, target, call }) => {
                 let context = changed.as_deref().unwrap_or(context);
-                let answer = self.approve_and_drive(context, target, reply, record).await;
-                match after {
-                    Some(call) => answer.decided(call, record).await,
-                    None => answer,
+                let Some(mut call) = call else {
+                    return self.approve_and_drive(context, target, reply, record).await;
+                };
+                let answer = match call.is_checked() {
+                    true => self.check_and_drive(context, target, reply, &mut call, record).await,
+                    false => Ok(self.approve_and_drive(context, target, reply, record).await),
+                };
+                match answer {
+                    Ok(answer) if call.wants_more() => answer.decided(call, record).await,
+                    Ok(answer) | Err(answer) => answer,
                 }
             }
         }

@@ -15,7 +15,7 @@ struct Judged {
 
 impl Judged {
     async fn by(policies: &[&str]) -> Self {
-        let offer = Offer { tools: ["echo", "other", "burst"].map(str::to_owned).to_vec(), ..Offer::default() };
+        let offer = Offer { tools: ["echo", "other", "burst", "read"].map(str::to_owned).to_vec(), ..Offer::default() };
         let stub = Stub::offering(offer).await;
         let directory = tempfile::tempdir().unwrap();
         let config = Self::config(&stub, directory.path(), policies);
@@ -72,6 +72,41 @@ async fn a_request_is_refused_in_words_for_the_model() {
     let free = Client::modern(&judged.gateway, "/mcp/free").call("echo", json!({ "message": "hello" })).await;
     assert_eq!(said(&free), ("hello", false));
     judged.gateway.logs("ask the desk instead").await;
+}
+
+#[tokio::test]
+async fn a_request_that_only_reads_goes_out_while_a_policy_decides_about_it() {
+    let beside = |what: &str| format!("mode = \"beside\"\n{}", settings("body", what));
+    let mask = settings("answers", "mask=hello>masked");
+    let judged = Judged::by(&[&beside("label=x"), &mask]).await;
+    for (client, prefix) in judged.everywhere().await {
+        let result = client.call(&format!("{prefix}read"), json!({ "message": "hello" })).await;
+        assert_eq!(said(&result), ("masked", false), "the other policies decide about the answer: {result}");
+    }
+
+    let judged = Judged::by(&[&beside("late=not that"), &mask]).await;
+    for (at, (client, prefix)) in judged.everywhere().await.into_iter().enumerate() {
+        let result = client.call(&format!("{prefix}echo"), json!({ "message": "hello" })).await;
+        assert_eq!(said(&result), ("not that", true), "{result}");
+        assert_eq!(judged.stub.asked("tools/call").len(), at, "what may change something waits");
+        let result = client.call(&format!("{prefix}read"), json!({ "message": "hello" })).await;
+        assert_eq!(said(&result), ("not that", true), "{result}");
+        assert_eq!(judged.stub.asked("tools/call").len(), at + 1, "what only reads has gone out");
+    }
+    judged.gateway.logs("not that").await;
+}
+
+#[tokio::test]
+async fn what_changes_a_request_comes_too_late_beside_the_upstream() {
+    for what in ["swap=hello>bye", "ask=group:ops", "header=x-team:a"] {
+        let judged = Judged::by(&[&format!("mode = \"beside\"\n{}", settings("body", what))]).await;
+        let client = Client::modern(&judged.gateway, "/mcp/judged");
+        let result = client.call("read", json!({ "message": "hello" })).await;
+        assert!(said(&result).1 && said(&result).0.contains("mode = \"enforce\""), "{what}: {result}");
+    }
+    let judged = Judged::by(&[&format!("mode = \"beside\"\n{}", settings("facts", "answer={'content':[]}"))]).await;
+    let result = Client::modern(&judged.gateway, "/mcp/judged").call("read", json!({ "message": "hello" })).await;
+    assert_eq!(result["content"], json!([]), "its own answer takes the place of the upstream's: {result}");
 }
 
 #[tokio::test]

@@ -240,6 +240,13 @@ impl CatalogSnapshot {
         self.remarks.lines()
     }
 
+    /// Whether a tool says of itself that it changes nothing (`readOnlyHint`).
+    #[must_use]
+    pub fn only_reads(&self, tool: &str) -> bool {
+        let body = self.bodies(ListKind::Tool).find(|(name, _)| *name == tool).map(|(_, body)| body);
+        body.is_some_and(|body| json::get(body, &["annotations", "readOnlyHint"]) == Some(b"true"))
+    }
+
     /// The arguments of a tool that travel in headers too.
     #[must_use]
     pub fn mirrored(&self, tool: &str) -> Option<&Arc<[Mirrored]>> {

@@ -549,8 +549,10 @@ words! {
         ["interval" => Self(super::AuditSync::Interval), "each" => Self(super::AuditSync::Each)], later [];
     WrittenArguments: "\"digest\" or \"full\"",
         ["digest" => Self(super::AuditArguments::Digest), "full" => Self(super::AuditArguments::Full)], later [];
-    WrittenMode: "\"enforce\" or \"shadow\"",
-        ["enforce" => Self(super::PolicyMode::Enforce), "shadow" => Self(super::PolicyMode::Shadow)], later [];
+    WrittenMode: "\"enforce\", \"shadow\" or \"beside\"",
+        ["enforce" => Self(super::PolicyMode::Enforce), "shadow" => Self(super::PolicyMode::Shadow),
+            "beside" => Self(super::PolicyMode::Beside)],
+        later [];
     WrittenFailure: "\"refuse\", \"skip\" or \"last_good\"",
         ["refuse" => Self(super::PolicyFailure::Refuse), "skip" => Self(super::PolicyFailure::Skip),
             "last_good" => Self(super::PolicyFailure::LastGood)],

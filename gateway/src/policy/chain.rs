@@ -76,13 +76,23 @@ impl CallPolicy {
 
     /// Whether what it decides is carried out; otherwise it is logged.
     pub fn is_enforced(&self) -> bool {
-        self.mode == PolicyMode::Enforce
+        self.mode != PolicyMode::Shadow
+    }
+
+    /// Whether requests that only read go out while it decides about them.
+    pub fn runs_beside(&self) -> bool {
+        self.mode == PolicyMode::Beside
     }
 
     /// What it wants to see.
     #[must_use]
     pub const fn interest(&self) -> &CallInterest {
         &self.interest
+    }
+
+    /// Whether it wants to see the `params` of requests.
+    pub fn sees_params(&self) -> bool {
+        self.interest.request == Detail::Body
     }
 
     /// Stands for it where a rule wants a call approved.
@@ -96,7 +106,7 @@ impl CallPolicy {
         about: &CallQuestion<'_>,
         params: impl FnOnce() -> Option<&'a str>,
     ) -> Asked<Arc<CallDecision>> {
-        if self.interest.request == Detail::Body {
+        if self.sees_params() {
             return self.settled(self.policy.before(about, Some(params().unwrap_or("{}"))).await.map(Arc::new));
         }
         let key = key(about);

@@ -22,8 +22,8 @@ pub(super) struct Forwarded {
     /// The request, if it was changed.
     pub(super) context: Option<Box<RequestContext>>,
     pub(super) target: Target,
-    /// Who decides about what comes back, if somebody wants to.
-    pub(super) after: Option<Box<DecidedCall>>,
+    /// What policies still decide: while the upstream works, or about what comes back. None if they have decided all.
+    pub(super) call: Option<Box<DecidedCall>>,
 }
 
 impl Proxy {
@@ -36,7 +36,7 @@ impl Proxy {
     ) -> Result<Forwarded, Box<Answer>> {
         let upstream = Arc::clone(&target.upstream);
         let Some(policies) = upstream.policies() else {
-            return Ok(Forwarded { context: None, target, after: None });
+            return Ok(Forwarded { context: None, target, call: None });
         };
         let mut call = DecidedCall::new(context, &target, record);
         let mut changed: Option<Box<RequestContext>> = None;
@@ -49,8 +49,12 @@ impl Proxy {
             if interest.request == Detail::Nothing {
                 continue;
             }
+            if policy.runs_beside() && self.only_reads(context, &target, call.name.as_deref()) {
+                call.check_beside(at);
+                continue;
+            }
             let labels = call.labels();
-            let params = if interest.request == Detail::Body { params(&target) } else { None };
+            let params = if policy.sees_params() { params(&target) } else { None };
             let asked = policy.before(&call.facts(policies.upstream(), &labels), || params.as_deref()).await;
             let decision = match asked {
                 Asked::Decided(decision) => decision,
@@ -91,7 +95,20 @@ impl Proxy {
                 return Err(Box::new(answer));
             }
         }
-        Ok(Forwarded { context: changed, target, after: call.wants_more().then(|| Box::new(call)) })
+        if call.is_checked() && policies.all().iter().any(|policy| policy.runs_beside() && policy.sees_params()) {
+            call.show(params(&target));
+        }
+        let open = call.is_checked() || call.wants_more();
+        Ok(Forwarded { context: changed, target, call: open.then(|| Box::new(call)) })
+    }
+
+    /// Whether nothing has happened if a request is refused after it has gone out.
+    fn only_reads(&self, context: &RequestContext, target: &Target, name: Option<&str>) -> bool {
+        let reads = |tool| self.catalog.only_reads(context.caller.as_ref(), &target.upstream, context.era, tool);
+        match context.message.method() {
+            method::TOOLS_CALL => name.is_some_and(reads),
+            method => method::safe_to_repeat(method),
+        }
     }
 
     /// Puts other `params` in place of those of a request, if rules allow that: in what is sent, and in what is known of

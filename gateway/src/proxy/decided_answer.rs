@@ -15,20 +15,21 @@ use crate::{
 
 use super::{
     Answer, Body, CallLog, RequestContext,
+    beside::ChecksBeside,
     decide::{Labels, complete},
     route::Target,
 };
 
 /// A call that policies decide about, with what they remember of it.
 pub(super) struct DecidedCall {
-    upstream: Arc<Upstream>,
+    pub(super) upstream: Arc<Upstream>,
     /// The request's id, raw.
-    request: Bytes,
+    pub(super) request: Bytes,
     id: String,
     endpoint: String,
     caller: Option<Arc<Caller>>,
     client: Option<String>,
-    era: Era,
+    pub(super) era: Era,
     pub(super) method: String,
     pub(super) name: Option<String>,
     labels: Labels,
@@ -36,6 +37,8 @@ pub(super) struct DecidedCall {
     followed: Vec<(usize, String)>,
     answers: bool,
     events: bool,
+    /// What is decided while the upstream works.
+    pub(super) beside: ChecksBeside,
 }
 
 /// What one policy has made of a message.
@@ -75,6 +78,7 @@ impl DecidedCall {
             followed: Vec::new(),
             answers: false,
             events: false,
+            beside: ChecksBeside::default(),
         }
     }
 

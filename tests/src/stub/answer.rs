@@ -169,12 +169,16 @@ fn tool(name: &str, offer: &Offer) -> Value {
     if name.starts_with("regional") {
         message["x-mcp-header"] = json!(offer.param);
     }
-    json!({
+    let mut tool = json!({
         "name": name,
         "_meta": offer.tool_meta,
         "description": format!("The stub's {name}"),
         "inputSchema": { "type": "object", "properties": { "message": message } },
-    })
+    });
+    if name.starts_with("read") {
+        tool["annotations"] = json!({ "readOnlyHint": true });
+    }
+    tool
 }
 
 async fn call(message: &Value, offer: &Offer, shared: &Arc<Shared>) -> Response {

@@ -37,7 +37,8 @@ table! {
         http_methods: Values<HttpMethod>,
         /// How many requests it may send in a minute, to all services together. Default: 1000.
         http_requests_per_minute: Count,
-        /// Whether what it decides about calls is carried out, or only logged. Default: `"enforce"`.
+        /// Whether what it decides about calls is carried out, or only logged. `"beside"` carries it out, and requests that
+        /// only read go out meanwhile. Default: `"enforce"`.
         mode: WrittenMode,
         /// What becomes of calls while it fails: they are refused, they go on without it, or its last decision about the
         /// same facts stands. Default: `"refuse"`.

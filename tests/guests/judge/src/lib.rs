@@ -3,7 +3,13 @@
 //! `see` names what it wants to see: `facts`, `body`, `answers`, `events`, `tools`, `templates`, `nothing`. `do` names what it does, with what follows the
 //! first `=`.
 
-use weir_policy::{Upstream, calls::*, capability::store};
+use std::time::Duration;
+
+use weir_policy::{
+    Upstream,
+    calls::*,
+    capability::{clock, store},
+};
 
 struct Judge;
 
@@ -87,6 +93,12 @@ impl Calls for Judge {
         let seen = params.unwrap_or_default();
         match word.as_str() {
             "deny" => Decision::deny(with),
+            // Long enough for others to do something meanwhile.
+            "late" => {
+                let start = clock::now();
+                while clock::now() - start < Duration::from_millis(70) {}
+                Decision::deny(with)
+            }
             "code" => {
                 let mut denial = Denial::new("by code");
                 denial.code = with.parse().ok();
@@ -117,9 +129,7 @@ impl Calls for Judge {
                 ))
             }
             // Each decision of its own, so that a kept one is told from a new one.
-            "once" => {
-                Decision::deny(format!("at {}", weir_policy::capability::clock::now().as_nanos())).for_seconds(60)
-            }
+            "once" => Decision::deny(format!("at {}", clock::now().as_nanos())).for_seconds(60),
             "keep" => Decision::allow().for_seconds(3600),
             "memory" => Decision::allow().remember(with),
             "calls" => {
