@@ -44,7 +44,7 @@ pub enum Item<'a> {
 
 /// A call, as far as rules can know it.
 #[derive(Clone, Copy, Debug)]
-pub struct CallFacts<'a> {
+pub struct AccessRequest<'a> {
     /// The endpoint: [`ALL`], or what follows `/mcp/`.
     pub endpoint: &'a str,
     /// The upstream.

@@ -20,7 +20,7 @@ use weir_mcp::ListKind;
 use crate::config::Condition;
 
 use super::{
-    CallFacts, Item,
+    AccessRequest, Item,
     arguments::Arguments,
     evaluation::{Unevaluated, evaluate, truth},
 };
@@ -45,7 +45,7 @@ pub(super) enum Verdict {
 /// What conditions know. All that are asked about a call share it, and what none of them asks for is not made.
 pub(super) struct Facts<'a, 'json> {
     caller: &'a dyn Val,
-    call: Option<(&'a CallFacts<'a>, &'a str)>,
+    call: Option<(&'a AccessRequest<'a>, &'a str)>,
     /// The call as conditions see it.
     seen: OnceLock<Box<dyn Val + 'a>>,
     arguments: Option<&'a Arguments<'json>>,
@@ -60,7 +60,7 @@ impl<'a, 'json> Facts<'a, 'json> {
     /// A call at an account, which is empty if its upstream has none; with its arguments where they are known.
     pub(super) const fn of_call(
         caller: &'a dyn Val,
-        call: (&'a CallFacts<'a>, &'a str),
+        call: (&'a AccessRequest<'a>, &'a str),
         arguments: Option<&'a Arguments<'json>>,
     ) -> Self {
         Self { caller, call: Some(call), seen: OnceLock::new(), arguments }
@@ -147,14 +147,14 @@ pub(super) fn nobody() -> &'static dyn Val {
 }
 
 /// The call as conditions see it.
-fn seen<'a>(call: Option<(&'a CallFacts<'a>, &'a str)>) -> Box<dyn Val + 'a> {
+fn seen<'a>(call: Option<(&'a AccessRequest<'a>, &'a str)>) -> Box<dyn Val + 'a> {
     let Some(call) = call else { return Box::new(CelNull) };
     let member = |(key, text)| (CelMapKey::from(key), Box::new(CelString::from(text)) as Box<dyn Val + 'a>);
     Box::new(CelMap::from(members(call).map(member).into_iter().collect::<HashMap<_, _>>()))
 }
 
-fn members<'a>((call, account): (&'a CallFacts<'a>, &'a str)) -> [(&'static str, &'a str); 6] {
-    let CallFacts { endpoint, method, upstream, item, .. } = *call;
+fn members<'a>((call, account): (&'a AccessRequest<'a>, &'a str)) -> [(&'static str, &'a str); 6] {
+    let AccessRequest { endpoint, method, upstream, item, .. } = *call;
     let (kind, name) = match item {
         Item::One(ListKind::Tool, name) => ("tool", name),
         Item::One(ListKind::Prompt, name) => ("prompt", name),

@@ -10,7 +10,7 @@ use weir_mcp::{ListKind, method};
 use crate::config::{ApprovalConfig, Condition, Effect, Pattern, RuleConfig, Who};
 
 use super::{
-    CallFacts, Item, address,
+    AccessRequest, Item, address,
     arguments::Arguments,
     condition::{self, Facts, Verdict, nobody},
     rule_set::{RuleSet, names_no_item, reaches},
@@ -181,7 +181,7 @@ impl Grants {
     fn shadow(
         &self,
         decision: &Decision,
-        call: &CallFacts<'_>,
+        call: &AccessRequest<'_>,
         arguments: Option<&Arguments<'_>>,
     ) -> Option<Arc<Decision>> {
         let shadow = self.shadowed.then(|| self.decide(call, arguments, true))?;
@@ -191,7 +191,7 @@ impl Grants {
 
     /// What is decided about a call.
     #[must_use]
-    pub fn authorize(&self, call: &CallFacts<'_>) -> Decision {
+    pub fn authorize(&self, call: &AccessRequest<'_>) -> Decision {
         if self.rules.is_empty() && !self.enforced && !self.shadowed {
             return Decision { allowed: true, ..Decision::default() };
         }
@@ -210,13 +210,13 @@ impl Grants {
     }
 
     /// What is decided of an item, and of an address also as its server may read it.
-    fn decide(&self, call: &CallFacts<'_>, arguments: Option<&Arguments<'_>>, all: bool) -> Decision {
+    fn decide(&self, call: &AccessRequest<'_>, arguments: Option<&Arguments<'_>>, all: bool) -> Decision {
         let decision = self.decide_as(call, arguments, all);
         if decision.allowed
             && let Item::One(ListKind::Resource, native) = call.item
             && let Some(resolved) = address::resolved(native)
         {
-            let again = CallFacts { item: Item::One(ListKind::Resource, &resolved), ..*call };
+            let again = AccessRequest { item: Item::One(ListKind::Resource, &resolved), ..*call };
             return self.decide_as(&again, arguments, all);
         }
         decision
@@ -224,7 +224,7 @@ impl Grants {
 
     /// The first rule that denies decides, else the first that wants an approval, else the first that allows. With `all`,
     /// rules that are only tried out count too.
-    fn decide_as(&self, call: &CallFacts<'_>, arguments: Option<&Arguments<'_>>, all: bool) -> Decision {
+    fn decide_as(&self, call: &AccessRequest<'_>, arguments: Option<&Arguments<'_>>, all: bool) -> Decision {
         let facts = Facts::of_call(&*self.caller, (call, self.set.account(call)), arguments);
         // Lists ask of many names and of each once; calls ask of a few again and again.
         let known = arguments.and_then(|_| self.set.verdicts(call));
@@ -272,18 +272,18 @@ impl Grants {
 }
 
 /// An item as it is listed.
-const fn shown<'a>(endpoint: &'a str, upstream: &'a str, item: Item<'a>) -> CallFacts<'a> {
+const fn shown<'a>(endpoint: &'a str, upstream: &'a str, item: Item<'a>) -> AccessRequest<'a> {
     let method = match item {
         Item::One(ListKind::Tool, _) => method::TOOLS_CALL,
         Item::One(ListKind::Prompt, _) => method::PROMPTS_GET,
         Item::One(ListKind::Resource | ListKind::Template, _) => method::RESOURCES_READ,
         Item::Any | Item::Whole => "",
     };
-    CallFacts { endpoint, upstream, item, method, arguments: None }
+    AccessRequest { endpoint, upstream, item, method, arguments: None }
 }
 
 /// Whether a rule allows a call only once it is approved. What cannot be evaluated wants an approval.
-fn wants_approval(rule: &RuleConfig, call: &CallFacts<'_>, facts: &Facts<'_, '_>) -> bool {
+fn wants_approval(rule: &RuleConfig, call: &AccessRequest<'_>, facts: &Facts<'_, '_>) -> bool {
     let is_tool = matches!(call.item, Item::One(ListKind::Tool, _));
     let wanted = |approve: &ApprovalConfig| approve.when.as_ref().is_none_or(|when| facts.satisfy(when) != Verdict::No);
     is_tool && rule.approve.as_ref().is_some_and(wanted)

@@ -9,7 +9,7 @@ use weir_mcp::ListKind;
 use crate::config::{Effect, ItemPattern, Pattern, RuleConfig, UpstreamName};
 
 use super::{
-    CallFacts, Item,
+    AccessRequest, Item,
     condition::{Facts, Verdict, nobody},
     grants::INTERFACE,
 };
@@ -38,12 +38,12 @@ impl RuleSet {
     }
 
     /// The account that a call goes to; empty where its upstream has none.
-    pub(super) fn account(&self, call: &CallFacts<'_>) -> &str {
+    pub(super) fn account(&self, call: &AccessRequest<'_>) -> &str {
         self.accounts.get(call.upstream).map_or("", |account| account)
     }
 
     /// What all rules come to by the call alone; none of a call that is not worth remembering.
-    pub(super) fn verdicts(&self, call: &CallFacts<'_>) -> Option<CallVerdicts> {
+    pub(super) fn verdicts(&self, call: &AccessRequest<'_>) -> Option<CallVerdicts> {
         let key = key(call)?;
         if let Some(known) = self.known.read().get(&*key) {
             return Some(Arc::clone(known));
@@ -58,7 +58,7 @@ impl RuleSet {
     }
 
     /// What a rule comes to by the call alone, for callers whom it concerns; none where they or the arguments decide.
-    pub(super) fn judge(&self, rule: &RuleConfig, call: &CallFacts<'_>) -> Option<Verdict> {
+    pub(super) fn judge(&self, rule: &RuleConfig, call: &AccessRequest<'_>) -> Option<Verdict> {
         let concerned = reaches(&rule.endpoints, call.endpoint)
             && reaches(&rule.upstreams, call.upstream)
             && concerns_item(rule, call);
@@ -84,7 +84,7 @@ impl std::fmt::Debug for RuleSet {
 }
 
 /// What stands for a call; the same for no other. None where it would be long.
-fn key(call: &CallFacts<'_>) -> Option<Box<[u8]>> {
+fn key(call: &AccessRequest<'_>) -> Option<Box<[u8]>> {
     let (kind, name) = match call.item {
         Item::One(kind, name) => (1 + kind as u8, name),
         Item::Any => (0, ""),
@@ -111,7 +111,7 @@ pub(super) fn names_no_item(rule: &RuleConfig) -> bool {
 }
 
 /// Whether a rule is about what is asked for. To deny some of an upstream is not to deny something of it.
-fn concerns_item(rule: &RuleConfig, call: &CallFacts<'_>) -> bool {
+fn concerns_item(rule: &RuleConfig, call: &AccessRequest<'_>) -> bool {
     let items = &rule.items;
     if names_no_item(rule) {
         return true;

@@ -25,7 +25,7 @@ static ACTIVITY: Mutex<Activity> =
 
 /// What is known of a call while it runs. It keeps no upstream and no caller alive.
 #[derive(Clone)]
-pub struct CallFacts {
+pub struct CallSummary {
     pub id: CallId,
     pub start: Instant,
     /// Method, name, id and client, one after the other, and where each ends.
@@ -42,7 +42,7 @@ pub struct CallFacts {
 /// A call that ended.
 #[derive(Clone)]
 pub struct EndedCall {
-    pub facts: CallFacts,
+    pub facts: CallSummary,
     pub took: Duration,
     pub outcome: CallOutcome,
     /// The HTTP status of the answer.
@@ -60,7 +60,7 @@ pub struct EndedCall {
 
 /// Places of calls that run are used again, so that a call costs no allocation here.
 struct Activity {
-    running: Vec<Option<CallFacts>>,
+    running: Vec<Option<CallSummary>>,
     free: Vec<usize>,
     ended: VecDeque<EndedCall>,
 }
@@ -69,7 +69,7 @@ struct Activity {
 pub(super) struct RunningCall(usize);
 
 /// Notes that a call runs. How many do is limited where calls are admitted.
-pub(super) fn begin(facts: CallFacts) -> RunningCall {
+pub(super) fn begin(facts: CallSummary) -> RunningCall {
     let mut activity = ACTIVITY.lock();
     match activity.free.pop() {
         Some(place) => {
@@ -98,10 +98,10 @@ pub(super) fn end(mut call: EndedCall) {
 
 /// The calls that run, the oldest first, and those that ended, the newest first.
 #[must_use]
-pub fn calls() -> (Vec<CallFacts>, Vec<EndedCall>) {
+pub fn calls() -> (Vec<CallSummary>, Vec<EndedCall>) {
     let activity = ACTIVITY.lock();
     let mut seen = HashSet::new();
-    let mut running: Vec<CallFacts> = activity.running.iter().flatten().cloned().collect();
+    let mut running: Vec<CallSummary> = activity.running.iter().flatten().cloned().collect();
     let ended = activity.ended.iter().rev().cloned().collect();
     drop(activity);
     running.sort_by_key(|call| call.start);
@@ -110,7 +110,7 @@ pub fn calls() -> (Vec<CallFacts>, Vec<EndedCall>) {
     (running, ended)
 }
 
-impl CallFacts {
+impl CallSummary {
     fn part(&self, place: usize) -> &str {
         let start = if place == 0 { 0 } else { self.ends[place - 1] };
         self.text.get(start..self.ends[place]).unwrap_or_default()
@@ -161,11 +161,11 @@ impl Drop for RunningCall {
 mod tests {
     use super::*;
 
-    fn facts(name: &str) -> CallFacts {
+    fn facts(name: &str) -> CallSummary {
         let text = format!("tools/call{name}7inspector/1");
         let ends = [10, 10 + name.len(), 11 + name.len(), text.len()];
         let principal = Some("https://login.example\nada".into());
-        CallFacts { id: CallId::next(), start: Instant::now(), text, ends, upstream: None, principal, session: None }
+        CallSummary { id: CallId::next(), start: Instant::now(), text, ends, upstream: None, principal, session: None }
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::{
 
 use super::{
     RequestContext, WholeAnswer,
-    activity::{self, CallFacts, EndedCall, RunningCall},
+    activity::{self, CallSummary, EndedCall, RunningCall},
     answer_stream::AnswerStream,
     decide::Labels,
     pending_answer::PendingAnswer,
@@ -329,8 +329,8 @@ impl CallLog {
         }
     }
 
-    fn facts(&self, text: String) -> CallFacts {
-        CallFacts {
+    fn facts(&self, text: String) -> CallSummary {
+        CallSummary {
             id: self.id,
             start: self.start,
             text,

@@ -88,7 +88,7 @@ enum Standing {
 }
 
 /// A call that needs approval: what an approval is bound to.
-struct CallFacts<'a> {
+struct ApprovableCall<'a> {
     principal: &'a str,
     endpoint: &'a str,
     upstream: &'a Upstream,
@@ -121,7 +121,7 @@ fn action(result: Option<&[u8]>) -> ReplyAction {
     }
 }
 
-impl<'a> CallFacts<'a> {
+impl<'a> ApprovableCall<'a> {
     fn of(context: &'a RequestContext, target: &'a Target) -> Self {
         let message = &context.message;
         let named = target.name.as_deref().map(Cow::Borrowed).or_else(|| message.name());
@@ -210,7 +210,7 @@ impl Proxy {
         reply: Option<Reply>,
         record: &mut CallLog,
     ) -> Answer {
-        let call = CallFacts::of(context, &target);
+        let call = ApprovableCall::of(context, &target);
         // A rule that has come since asks anew.
         let rules = target.approvals.iter().chain(&target.policy_approvals);
         let rules = rules.filter_map(|rule| Some(call.approval_key(rule, rule.approve.as_ref()?)));
@@ -292,13 +292,14 @@ impl Proxy {
     ) -> Answer {
         let by = waiting.by.join(" or ");
         let own = rule.approve.as_ref().is_some_and(|approve| approve.by.contains(&Approver::Caller));
-        let question = CallFacts::of(context, &target).shown().filter(|_| own);
+        let question = ApprovableCall::of(context, &target).shown().filter(|_| own);
         let question = question.map(|shown| form(&format!("Approve {shown}?")));
         if let (Era::Legacy, Some(session), Some(form)) = (context.era, &context.session, &question)
             && session.stateless().declared.asks().form
         {
             let session = Arc::clone(session);
-            let key = rule.approve.as_ref().map(|approve| CallFacts::of(context, &target).approval_key(&rule, approve));
+            let key =
+                rule.approve.as_ref().map(|approve| ApprovableCall::of(context, &target).approval_key(&rule, approve));
             let request = PendingApproval { key: key.unwrap_or_default(), waiting, form: form.clone() };
             return self.ask_in_session(context, target, (session, request), record).await;
         }
@@ -316,7 +317,7 @@ impl Proxy {
         // The caller's own link is for nobody else.
         let own_link = prompt.invitations.link(context.caller.as_ref()).filter(|_| own);
         if let Some(link) = own_link.as_deref().filter(|_| !was_asked && opens_addresses(context)) {
-            let call = CallFacts::of(context, &target);
+            let call = ApprovableCall::of(context, &target);
             let key = rule.approve.as_ref().map(|approve| call.approval_key(&rule, approve)).unwrap_or_default();
             return by_link(context, (&waiting, &key), link);
         }
@@ -410,7 +411,7 @@ fn by_link(context: &RequestContext, (waiting, key): (&Approval, &str), link: &s
 /// What there is for a call and a rule, after what the person at the client has said; a new request if there is nothing.
 async fn standing(
     approvals: &Approvals,
-    (context, call): (&RequestContext, &CallFacts<'_>),
+    (context, call): (&RequestContext, &ApprovableCall<'_>),
     (rule, approve): (&RuleConfig, &ApprovalConfig),
     mut reply: Option<&Reply>,
     record: &CallLog,

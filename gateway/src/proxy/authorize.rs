@@ -9,7 +9,7 @@ use weir_mcp::{
 };
 
 use crate::{
-    access::{CallFacts, Decision, Item},
+    access::{AccessRequest, Decision, Item},
     caller::Caller,
     catalog::Catalog,
     session::Endpoint,
@@ -79,7 +79,7 @@ impl Proxy {
         let sent = || message.raw(Field::Arguments).filter(|_| has_arguments);
         let arguments = target.arguments.as_deref().map(str::as_bytes).or_else(sent);
         let (endpoint, method) = (context.endpoint.name(), message.method());
-        let facts = CallFacts { endpoint, upstream: upstream.name(), item, method, arguments };
+        let facts = AccessRequest { endpoint, upstream: upstream.name(), item, method, arguments };
         grants.authorize(&facts)
     }
 }

@@ -8,7 +8,7 @@ use weir_mcp::ListKind;
 use super::*;
 use crate::{
     access::{
-        CallFacts, Item,
+        AccessRequest, Item,
         arguments::Arguments,
         condition::{Verdict, caller},
     },
@@ -22,7 +22,7 @@ fn judge<T>(condition: &Condition, arguments: &str, with: impl FnOnce(&Facts<'_,
     principal.claims = r#"{"s":"ab","n":1,"o":{"s":"a"},"l":["a",1]}"#.to_owned();
     let caller = caller(Some(&principal));
     let item = Item::One(ListKind::Tool, "ab");
-    let call = CallFacts { endpoint: "mcp", upstream: "a", item, method: "tools/call", arguments: None };
+    let call = AccessRequest { endpoint: "mcp", upstream: "a", item, method: "tools/call", arguments: None };
     let arguments = Arguments::new(arguments.as_bytes());
     if condition.uses_arguments() && !arguments.may_be_judged_by(condition) {
         panic!("such arguments are judged");

@@ -22,8 +22,8 @@ fn principal(subject: &str, groups: &[&str]) -> Principal {
     principal
 }
 
-fn call<'a>(tool: &'a str, arguments: &'a str) -> CallFacts<'a> {
-    CallFacts {
+fn call<'a>(tool: &'a str, arguments: &'a str) -> AccessRequest<'a> {
+    AccessRequest {
         endpoint: "mcp",
         upstream: "github",
         item: Item::One(ListKind::Tool, tool),
@@ -119,7 +119,7 @@ fn arguments_decide_when_they_are_known() {
         assert_eq!(decision.allowed, allowed, "{arguments}");
         assert_eq!(decision.by_arguments, !allowed, "{arguments}");
     }
-    let absent = CallFacts { arguments: None, ..call("pay", "") };
+    let absent = AccessRequest { arguments: None, ..call("pay", "") };
     assert!(!grants.authorize(&absent).allowed);
     let other = grants.authorize(&call("other", "{}"));
     assert!(!other.allowed && !other.by_arguments);
@@ -246,7 +246,7 @@ proptest! {
             ListKind::Prompt => "prompts/get",
             ListKind::Resource | ListKind::Template => "resources/read",
         };
-        let facts = CallFacts { endpoint, upstream, item, method, arguments: Some(arguments.as_bytes()) };
+        let facts = AccessRequest { endpoint, upstream, item, method, arguments: Some(arguments.as_bytes()) };
         let (sees, decision) = (grants.sees(endpoint, upstream, item), grants.authorize(&facts));
         prop_assert!(sees || !decision.allowed, "hidden and called: {}", written.concat());
         prop_assert_eq!(decision.by_arguments, sees && !decision.allowed);
@@ -294,7 +294,7 @@ fn what_is_remembered_of_a_call_is_true_of_no_other() {
     let [ada, eve] = ["ada", "eve"].map(|name| access.grants(Some(&principal(name, &[]))));
     let allowed = |grants: &Grants, upstream: &str, method: &str, name: &str| {
         let item = Item::One(ListKind::Tool, name);
-        let call = CallFacts { endpoint: "mcp", upstream, item, method, arguments: Some(b"{}") };
+        let call = AccessRequest { endpoint: "mcp", upstream, item, method, arguments: Some(b"{}") };
         grants.authorize(&call).allowed
     };
     // Each twice: found out, and remembered.

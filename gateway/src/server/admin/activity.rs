@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    proxy::activity::{self, CallFacts, EndedCall},
+    proxy::activity::{self, CallSummary, EndedCall},
     session::{Session, Sessions},
 };
 
@@ -72,7 +72,7 @@ pub(super) fn sessions(sessions: &Sessions) -> Bytes {
 }
 
 impl<'a> CallReport<'a> {
-    fn of(facts: &'a CallFacts, end: Option<EndReport<'a>>) -> Self {
+    fn of(facts: &'a CallSummary, end: Option<EndReport<'a>>) -> Self {
         Self {
             id: facts.id.to_string(),
             upstream: facts.upstream.as_ref().map(|name| name.as_str()),
