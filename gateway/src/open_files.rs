@@ -38,14 +38,14 @@ pub fn give_back(child: Pid) {
     let _ = child;
 }
 
-/// How many connections there may be with so many open files. Half are left for upstreams and children. One address or
-/// one upstream must not have all of the few that there are, and no address fills what an upstream may have.
+/// How many connections there may be with so many open files. Three eighths are left for upstreams and children. One
+/// address or one upstream must not have all of the few that there are.
 pub fn connections(wanted: Shares, files: Option<u64>) -> Shares {
     let files = files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
     let at_most = |wanted: usize, part: usize| wanted.min(part).max(1);
-    let total = at_most(wanted.total, files / 2);
+    let total = at_most(wanted.total, files / 8 * 5);
     let principal = if total < wanted.total { at_most(wanted.principal, total / 2) } else { wanted.principal };
-    Shares { total, principal, upstream: at_most(wanted.upstream, files / 8 * 3) }
+    Shares { total, principal, upstream: at_most(wanted.upstream, files / 4) }
 }
 
 #[cfg(test)]
@@ -57,7 +57,10 @@ mod tests {
         let wanted = Shares { total: 1000, principal: 400, upstream: 800 };
         assert_eq!(connections(wanted, None), wanted);
         assert_eq!(connections(wanted, Some(4000)), wanted);
-        assert_eq!(connections(wanted, Some(1024)), Shares { total: 512, principal: 256, upstream: 384 });
+        // What one machine is often given: 10,000 clients that rest and 1,000 streams find room.
+        let many = Shares { total: 16_384, principal: 4096, upstream: 8192 };
+        assert_eq!(connections(many, Some(20_000)), Shares { total: 12_500, principal: 4096, upstream: 5000 });
+        assert_eq!(connections(wanted, Some(1024)), Shares { total: 640, principal: 320, upstream: 256 });
         assert_eq!(connections(wanted, Some(0)), Shares { total: 1, principal: 1, upstream: 1 });
     }
 }

@@ -226,7 +226,7 @@ async fn connections_leave_files_for_upstreams() {
     allow_files(FILES, Some(FILES));
     let gateway = Gateway::start(&stub.config("stub")).await;
     gateway.healthy(&["stub"]).await;
-    gateway.logs("200 connections of clients at once instead of 16384").await;
+    gateway.logs("250 connections of clients at once instead of 16384").await;
     let mut idle = Vec::new();
     for _ in 0..150 {
         idle.push(TcpStream::connect(gateway.address()).await.unwrap());
