@@ -4,6 +4,7 @@
 //! [`CallPermit`] is dropped, which is as long-lived as the call: its stream, if the answer is one, is part of it.
 
 mod day;
+mod rates;
 
 use std::{
     fmt,
@@ -12,26 +13,30 @@ use std::{
 };
 
 use crate::{
-    config::Limits,
+    config::{ItemPattern, Limits, own_shares},
     counters::LIMITS_REACHED,
-    quota::{Permit, Quota, Reached, Scope, Shares},
+    quota::{OwnShare, Permit, Quota, Reached, Scope, Shares},
     rate::RateLimiter,
 };
 
+use day::DayIsOver;
 pub use day::{DayBudget, day};
+use rates::Rates;
 
 /// The limits of calls.
 pub struct Admission {
     calls: Arc<Quota>,
     tool_calls: Option<Arc<Quota>>,
+    /// The tools of which another number may run.
+    own_tool_calls: Vec<(ItemPattern, OwnShare)>,
     streams: Arc<Quota>,
-    principal: Option<Arc<RateLimiter>>,
-    upstream: Option<Arc<RateLimiter>>,
-    tool: Option<Arc<RateLimiter>>,
+    principal: Rates<Arc<str>>,
+    upstream: Rates<Arc<str>>,
+    tool: Rates<ItemPattern>,
     repeated: Option<Arc<RateLimiter>>,
     /// The same for calls that say they go on: who makes up a `requestState` is limited too.
     continued: Option<Arc<RateLimiter>>,
-    budget: Option<Arc<DayBudget>>,
+    budget: Arc<DayBudget>,
 }
 
 /// How many rounds of questions one call may take before its next rounds count as repetitions.
@@ -72,8 +77,10 @@ pub enum NotAdmitted {
     Full(Reached),
     /// Too many came.
     Rate {
-        /// Which key below `limits` says so.
+        /// Which key below `limits` says so of all of its kind.
         key: &'static str,
+        /// What says so of this one, if it has a limit of its own.
+        own: Option<Arc<str>>,
         /// What the key says.
         limit: usize,
         /// Whose limit it is.
@@ -94,42 +101,54 @@ impl Admission {
     /// The limits of a configuration.
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
-        let calls = Quota::new("calls", limits.calls);
-        let streams = Quota::new("streams", limits.streams);
-        let budget = limits.calls_per_day.map(|limit| Arc::new(DayBudget::new(limit)));
-        let (tool_calls, principal, upstream, tool) = (None, None, None, None);
-        let (repeated, continued) = (None, None);
-        Self { calls, tool_calls, streams, principal, upstream, tool, repeated, continued, budget }.with(limits)
+        let empty = Self {
+            calls: Quota::new("calls", limits.calls),
+            tool_calls: None,
+            own_tool_calls: Vec::new(),
+            streams: Quota::new("streams", limits.streams),
+            principal: Rates::default(),
+            upstream: Rates::default(),
+            tool: Rates::default(),
+            repeated: None,
+            continued: None,
+            budget: Arc::new(DayBudget::new(limits)),
+        };
+        empty.with(limits)
     }
 
-    /// The same with other limits. Calls that run and rates that stay count on; a day's calls keep their limit.
+    /// The same with other limits. Calls that run, those of the day, and rates that stay count on.
     #[must_use]
     pub fn with(&self, limits: &Limits) -> Self {
-        let rate = |before: &Option<Arc<RateLimiter>>, count: Option<usize>, period| {
-            let same = before.as_ref().filter(|before| (Some(before.count()), before.period()) == (count, period));
-            same.cloned().or_else(|| Some(Arc::new(RateLimiter::new(count?, period))))
-        };
-        let rates = limits.calls_per_minute;
-        let (minute, window) = (Duration::from_secs(60), limits.repeated_window);
+        let own = &limits.own;
+        let (rates, window) = (limits.calls_per_minute, limits.repeated_window);
         self.calls.resize(limits.calls);
+        self.calls.resize_own(own.shares("calls", |own| own.calls));
         self.streams.resize(limits.streams);
-        let tool_calls = limits.tool_calls.map(|upstream| {
+        self.streams.resize_own(own.shares("streams", |own| own.streams));
+        self.budget.resize(limits);
+        let own_tool_calls: Vec<_> = own_shares(&own.tools, "calls", |own| own.calls);
+        let tool_calls = (limits.tool_calls.is_some() || !own_tool_calls.is_empty()).then(|| {
+            let upstream = limits.tool_calls.unwrap_or(usize::MAX);
             let shares = Shares { total: usize::MAX, principal: usize::MAX, upstream };
             let quota = self.tool_calls.clone().unwrap_or_else(|| Quota::new("tool.calls", shares));
             quota.resize(shares);
             quota
         });
+        let minute = "calls_per_minute";
         let rounds = limits.repeated_calls.map(|count| count.saturating_mul(ROUNDS));
         Self {
             calls: Arc::clone(&self.calls),
             tool_calls,
+            own_tool_calls,
             streams: Arc::clone(&self.streams),
-            principal: rate(&self.principal, rates.principal, minute),
-            upstream: rate(&self.upstream, rates.upstream, minute),
-            tool: rate(&self.tool, rates.tool, minute),
-            repeated: rate(&self.repeated, limits.repeated_calls, window),
-            continued: rate(&self.continued, rounds, window),
-            budget: self.budget.clone(),
+            principal: self.principal.with(rates.principal, own_shares(&own.keys, minute, |own| own.calls_per_minute)),
+            upstream: self
+                .upstream
+                .with(rates.upstream, own_shares(&own.upstreams, minute, |own| own.calls_per_minute)),
+            tool: self.tool.with(rates.tool, own_shares(&own.tools, minute, |own| own.calls_per_minute)),
+            repeated: rates::again(self.repeated.as_ref(), limits.repeated_calls, window),
+            continued: rates::again(self.continued.as_ref(), rounds, window),
+            budget: Arc::clone(&self.budget),
         }
     }
 
@@ -161,43 +180,44 @@ impl Admission {
             let again = |_| NotAdmitted::Repeated { limit: limiter.count(), window: limiter.period() };
             limiter.take(&(&**principal, upstream, tool, arguments), now).map_err(again)?;
         }
-        let rate = |limiter: &RateLimiter, key, scope, taken: Result<(), Duration>| {
-            taken.map_err(|retry| NotAdmitted::Rate { key, limit: limiter.count(), scope, retry })
+        let rate = |limiter: Option<(&RateLimiter, Option<&Arc<str>>)>,
+                    key: &'static str,
+                    scope: Scope,
+                    take: &dyn Fn(&RateLimiter) -> Result<(), Duration>|
+         -> Result<(), NotAdmitted> {
+            let Some((limiter, own)) = limiter else { return Ok(()) };
+            let over = |retry| NotAdmitted::Rate { key, own: own.cloned(), limit: limiter.count(), scope, retry };
+            take(limiter).map_err(over)
         };
-        if let Some(limiter) = &self.principal {
-            rate(limiter, "principal.calls_per_minute", Scope::Principal, limiter.take(principal, now))?;
+        let own = self.principal.of(|whose| whose == principal);
+        rate(own, "principal.calls_per_minute", Scope::Principal, &|limiter| limiter.take(principal, now))?;
+        if let Some(tool) = tool {
+            let own = self.tool.of(|whose| whose.matches(upstream, tool));
+            rate(own, "tool.calls_per_minute", Scope::Upstream, &|limiter| limiter.take(&(upstream, tool), now))?;
         }
-        if let Some((limiter, tool)) = self.tool.as_ref().zip(tool) {
-            rate(limiter, "tool.calls_per_minute", Scope::Upstream, limiter.take(&(upstream, tool), now))?;
-        }
-        if let Some(limiter) = &self.upstream {
-            rate(limiter, "upstream.calls_per_minute", Scope::Upstream, limiter.take(&upstream, now))?;
-        }
+        let own = self.upstream.of(|whose| **whose == *upstream);
+        rate(own, "upstream.calls_per_minute", Scope::Upstream, &|limiter| limiter.take(&upstream, now))?;
         let all = self.calls.take(principal, Some(upstream)).map_err(NotAdmitted::Full)?;
         let tool = match (&self.tool_calls, tool) {
             (Some(quota), Some(tool)) => {
-                let name = format!("{upstream}/{tool}");
-                Some(quota.take(principal, Some(&name)).map_err(NotAdmitted::Full)?)
+                let own = self.own_tool_calls.iter().find(|(whose, _)| whose.matches(upstream, tool));
+                let (name, own) = (format!("{upstream}/{tool}"), own.map(|(_, own)| own));
+                Some(quota.take_within(principal, Some(&name), 1, own).map_err(NotAdmitted::Full)?)
             }
             _ => None,
         };
         // Last, so that a call which is refused costs nothing of it.
-        if let Some(budget) = &self.budget {
-            let over = |retry| NotAdmitted::Rate {
-                key: "principal.calls_per_day",
-                limit: budget.limit(),
-                scope: Scope::Principal,
-                retry,
-            };
-            budget.take(principal, SystemTime::now()).map_err(over)?;
-        }
-        Ok(CallPermit { _all: all, _tool: tool })
+        let DayIsOver { limit, key, retry } = match self.budget.take(principal, SystemTime::now()) {
+            Ok(()) => return Ok(CallPermit { _all: all, _tool: tool }),
+            Err(over) => over,
+        };
+        Err(NotAdmitted::Rate { key: "principal.calls_per_day", own: key, limit, scope: Scope::Principal, retry })
     }
 
-    /// What principals may call in a day, if that has a limit.
+    /// What principals may call in a day.
     #[must_use]
-    pub const fn budget(&self) -> Option<&Arc<DayBudget>> {
-        self.budget.as_ref()
+    pub const fn budget(&self) -> &Arc<DayBudget> {
+        &self.budget
     }
 
     /// Lets a stream open that stays open until somebody ends it, at the upstream that it is of alone.
@@ -237,7 +257,7 @@ impl fmt::Display for NotAdmitted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full(reached) => reached.fmt(f),
-            Self::Rate { key, limit, .. } => {
+            Self::Rate { key, own, limit, .. } => {
                 let (who, when) = match *key {
                     "principal.calls_per_day" => ("this caller", "today"),
                     "principal.calls_per_minute" => ("this caller", "in a minute"),
@@ -245,10 +265,9 @@ impl fmt::Display for NotAdmitted {
                     _ => ("this upstream", "in a minute"),
                 };
                 let seconds = self.retry_after().unwrap_or_default();
-                write!(
-                    f,
-                    "{who} has had {limit} calls {when}, as many as `limits.{key}` allows; try again in {seconds} s"
-                )
+                let of_kind = format!("limits.{key}");
+                let key = own.as_deref().unwrap_or(&of_kind);
+                write!(f, "{who} has had {limit} calls {when}, as many as `{key}` allows; try again in {seconds} s")
             }
             Self::Repeated { limit, window } => write!(
                 f,

@@ -73,7 +73,10 @@ pub use edit::{ConfigFile, EditError, replace};
 pub use environment::{Environment, SystemEnvironment, SystemUser};
 pub use inherit::variables as inherited_variables;
 pub use layers::{DEFAULT_FILE, Layer, default_file, layers};
-pub use limits::{CallRates, Limits, PolicyLimits, Timeouts};
+pub use limits::{
+    API_KEY_ISSUER, CallRates, Limits, NamedLimits, OwnLimits, OwnNumbers, PolicyLimits, Timeouts, key_principal,
+    own_shares,
+};
 pub use name::{NameError, UpstreamName, nearest as nearest_name};
 pub use pattern::Pattern;
 pub use permissions::{OpenPath, writable_by_others};

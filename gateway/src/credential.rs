@@ -49,9 +49,7 @@ use weir_oauth::{LoginKey, LoginSummary, PendingSignIns};
 
 use crate::config::{self, Auth, Config};
 
-pub use api_keys::{
-    ApiKey, ApiKeyError, ApiKeys, ISSUER as API_KEY_ISSUER, KeyLookup, KnownKey, PREFIX as API_KEY_PREFIX,
-};
+pub use api_keys::{ApiKey, ApiKeyError, ApiKeys, KeyLookup, KnownKey, PREFIX as API_KEY_PREFIX};
 pub use approvals::{Approval, ApprovalError, ApprovalState, Approvals, Listing, MOST_ARGUMENTS};
 pub use client_grants::{ClientGrant, CodeBinding, Redeemed, TokenGrant};
 pub use identity::Identity;

@@ -29,6 +29,24 @@ pub struct Shares {
     pub upstream: usize,
 }
 
+/// What somebody may hold instead of what each of its kind may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnShare {
+    /// How many.
+    pub limit: usize,
+    /// The key of the configuration that says so.
+    pub key: Arc<str>,
+}
+
+/// Those who have a share of their own, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnShares {
+    /// By what stands for the principal.
+    pub principals: HashMap<Arc<str>, OwnShare>,
+    /// By the name of the upstream.
+    pub upstreams: HashMap<Arc<str>, OwnShare>,
+}
+
 /// Counts one kind of thing that clients make Weir hold.
 pub struct Quota {
     /// What is counted, as the keys below `limits` name it.
@@ -39,6 +57,7 @@ pub struct Quota {
 
 struct QuotaUse {
     shares: Shares,
+    own: OwnShares,
     total: usize,
     held: HashMap<Holder, usize>,
 }
@@ -76,12 +95,14 @@ pub struct Reached {
     /// Whose limit it is.
     pub scope: Scope,
     upstream: Option<Arc<str>>,
+    /// What says so, if it is a share of its own.
+    key: Option<Arc<str>>,
 }
 
 impl Quota {
     /// A quota for what the configuration calls `name`.
     pub fn new(name: &'static str, shares: Shares) -> Arc<Self> {
-        let used = Mutex::new(QuotaUse { shares, total: 0, held: HashMap::new() });
+        let used = Mutex::new(QuotaUse { shares, own: OwnShares::default(), total: 0, held: HashMap::new() });
         Arc::new(Self { name, used, refused: LIMITS_REACHED.counter(name, "") })
     }
 
@@ -93,6 +114,11 @@ impl Quota {
     /// Allows another number. What is held beyond it stays until it is given back.
     pub fn resize(&self, shares: Shares) {
         self.used.lock().shares = shares;
+    }
+
+    /// Gives some a share of their own, and to all others that of their kind. What is held beyond it stays.
+    pub fn resize_own(&self, own: OwnShares) {
+        self.used.lock().own = own;
     }
 
     /// Takes one for a principal, at an upstream if it is held there.
@@ -115,18 +141,39 @@ impl Quota {
         upstream: Option<&str>,
         amount: usize,
     ) -> Result<Permit, Reached> {
+        self.take_within(principal, upstream, amount, None)
+    }
+
+    /// The same where the upstream has this share of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    pub fn take_within(
+        self: &Arc<Self>,
+        principal: &Arc<str>,
+        upstream: Option<&str>,
+        amount: usize,
+        own: Option<&OwnShare>,
+    ) -> Result<Permit, Reached> {
         let holders =
             [Some(Holder::Principal(Arc::clone(principal))), upstream.map(|name| Holder::Upstream(name.into()))];
         let mut used = self.used.lock();
         let shares = used.shares;
         for holder in holders.iter().flatten() {
-            let (limit, scope) = match holder {
-                Holder::Principal(_) => (shares.principal, Scope::Principal),
-                Holder::Upstream(_) => (shares.upstream, Scope::Upstream),
+            let (of_kind, scope, own) = match holder {
+                Holder::Principal(name) => (shares.principal, Scope::Principal, used.own.principals.get(name)),
+                Holder::Upstream(name) => {
+                    (shares.upstream, Scope::Upstream, own.or_else(|| used.own.upstreams.get(name)))
+                }
             };
+            let limit = own.map_or(of_kind, |own| own.limit);
             let held = used.held.get(holder).copied().unwrap_or_default();
             if held.saturating_add(amount) > limit {
-                return Err(self.reached(limit, scope, upstream));
+                return Err(Reached {
+                    key: own.map(|own| Arc::clone(&own.key)),
+                    ..self.reached(limit, scope, upstream)
+                });
             }
         }
         if used.total.saturating_add(amount) > shares.total {
@@ -156,7 +203,7 @@ impl Quota {
 
     fn reached(&self, limit: usize, scope: Scope, upstream: Option<&str>) -> Reached {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        Reached { name: self.name, limit, scope, upstream: upstream.map(Arc::from) }
+        Reached { name: self.name, limit, scope, upstream: upstream.map(Arc::from), key: None }
     }
 }
 
@@ -203,23 +250,25 @@ impl Reached {
 impl fmt::Display for Reached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (limit, name, what) = (self.limit, self.name, self.name.replace('_', " "));
-        match (self.scope, &self.upstream) {
+        let of_kind = match (self.scope, &self.upstream) {
             (Scope::Principal, _) => {
-                write!(f, "this caller has {limit} {what} already, as many as `limits.principal.{name}` allows")
+                write!(f, "this caller has {limit} {what} already")?;
+                format!("limits.principal.{name}")
             }
             (Scope::Upstream, Some(tool)) if name == "tool.calls" => {
-                write!(f, "tool `{tool}` has {limit} calls already, as many as `limits.{name}` allows")
+                write!(f, "tool `{tool}` has {limit} calls already")?;
+                format!("limits.{name}")
             }
             (Scope::Upstream, Some(upstream)) => {
-                write!(
-                    f,
-                    "upstream `{upstream}` has {limit} {what} already, as many as `limits.upstream.{name}` allows"
-                )
+                write!(f, "upstream `{upstream}` has {limit} {what} already")?;
+                format!("limits.upstream.{name}")
             }
             (Scope::All | Scope::Upstream, _) => {
-                write!(f, "there are already {limit} {what}, as many as `limits.{name}` allows")
+                write!(f, "there are already {limit} {what}")?;
+                format!("limits.{name}")
             }
-        }
+        };
+        write!(f, ", as many as `{}` allows", self.key.as_deref().unwrap_or(&of_kind))
     }
 }
 
@@ -304,6 +353,26 @@ mod tests {
         }
         quota.resize(Shares { total: 2, principal: 2, upstream: 2 });
         let _two = [quota.take(&ada, None).unwrap(), quota.take(&ada, None).unwrap()];
+        assert!(quota.take(&ada, None).unwrap_err().to_string().contains("has 2"));
+    }
+
+    #[test]
+    fn a_share_of_its_own_counts_instead_of_that_of_its_kind() {
+        let (quota, ada, eve) = (quota(9, 2, 3), Arc::from("ada"), Arc::from("eve"));
+        let own = |limit, key: &str| OwnShare { limit, key: key.into() };
+        let principals = HashMap::from([(Arc::clone(&ada), own(4, "limits.keys.ada.calls"))]);
+        let upstreams = HashMap::from([("x".into(), own(1, "upstreams.x.limits.calls"))]);
+        quota.resize_own(OwnShares { principals, upstreams });
+        let _four = [(); 4].map(|()| quota.take(&ada, None).unwrap());
+        let why = quota.take(&ada, None).unwrap_err();
+        assert!(why.to_string().ends_with("already, as many as `limits.keys.ada.calls` allows"), "{why}");
+        let _one = quota.take(&eve, Some("x")).unwrap();
+        let why = quota.take(&eve, Some("x")).unwrap_err();
+        assert!(why.to_string().contains("`upstreams.x.limits.calls`"), "{why}");
+        let _other = quota.take(&eve, Some("y")).unwrap();
+        assert!(quota.take(&eve, Some("y")).unwrap_err().to_string().contains("has 2"));
+        // Without one it has that of its kind again, and gives back what it holds beyond.
+        quota.resize_own(OwnShares::default());
         assert!(quota.take(&ada, None).unwrap_err().to_string().contains("has 2"));
     }
 

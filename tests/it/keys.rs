@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use weir_tests::client::initialize;
 use weir_tests::wait::{PATIENCE, until};
-use weir_tests::{Client, Gateway, Issuer, Request, Response, Stub, paths};
+use weir_tests::{Client, Gateway, Issuer, LEGACY, Request, Response, Stub, paths};
 
 use crate::callers::{AUDIENCE, refused, tools, with};
 
@@ -18,7 +19,7 @@ fn key(gateway: &Gateway, arguments: &[&str]) -> Output {
 }
 
 /// Makes a key, and waits until the gateway knows it.
-async fn add(gateway: &Gateway, arguments: &[&str]) -> String {
+pub(crate) async fn add(gateway: &Gateway, arguments: &[&str]) -> String {
     let made = key(gateway, &[&["add"], arguments].concat());
     assert!(made.status.success(), "{made:?}");
     let text = String::from_utf8(made.stdout).unwrap().trim().to_owned();
@@ -32,6 +33,12 @@ async fn until_status(gateway: &Gateway, key: &str, wanted: impl Fn(u16) -> bool
         assert!(tokio::time::Instant::now() < end, "the gateway does not notice: {}", gateway.log());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// What a key gets that begins a session, and why it does not.
+pub(crate) async fn within_limits(gateway: &Gateway, path: &str, key: &str) -> (u16, String) {
+    let (status, _, why) = refused(gateway.send(with(initialize(path, LEGACY, &json!({})), key)).await).await;
+    (status, why)
 }
 
 fn list(gateway: &Gateway) -> Value {

@@ -71,6 +71,7 @@ mod migrating;
 mod mix_up;
 mod as_migration;
 mod outage;
+mod own_limits;
 mod page_commands;
 mod policies;
 mod policy_records;

@@ -6,15 +6,38 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use parking_lot::RwLock;
+
+use crate::{
+    config::{Limits, own_shares},
+    quota::OwnShare,
+};
+
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// How many principals are counted at once. The calls of others are not: it is for those whom an issuer vouches for.
 const MOST: usize = 100_000;
 
-/// The calls of a day, of which each principal may have so many.
+/// The calls of a day, of which each principal may have so many. Those of whom there is no limit are not counted.
 pub struct DayBudget {
-    limit: usize,
+    limits: RwLock<DayLimits>,
     counts: Mutex<DayCounts>,
+}
+
+struct DayLimits {
+    /// Of each principal.
+    principal: Option<usize>,
+    /// Of those who have another one.
+    own: HashMap<Arc<str>, OwnShare>,
+}
+
+/// A principal has had its calls of today.
+pub(super) struct DayIsOver {
+    pub(super) limit: usize,
+    /// What says so, if it is a limit of its own.
+    pub(super) key: Option<Arc<str>>,
+    /// How long it is to midnight.
+    pub(super) retry: Duration,
 }
 
 #[derive(Default)]
@@ -33,24 +56,39 @@ struct CallCount {
 }
 
 impl DayBudget {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { limit, counts: Mutex::default() }
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self { limits: RwLock::new(DayLimits::of(limits)), counts: Mutex::default() }
     }
 
-    pub(super) const fn limit(&self) -> usize {
-        self.limit
+    /// Puts other limits in force. What was counted stays.
+    pub(super) fn resize(&self, limits: &Limits) {
+        *self.limits.write() = DayLimits::of(limits);
     }
 
-    /// Counts one call; or says how long it is to midnight.
-    pub(super) fn take(&self, principal: &Arc<str>, now: SystemTime) -> Result<(), Duration> {
+    /// Whether anybody's calls are counted.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        let limits = self.limits.read();
+        limits.principal.is_some() || !limits.own.is_empty()
+    }
+
+    /// Counts one call, if the principal has a limit.
+    pub(super) fn take(&self, principal: &Arc<str>, now: SystemTime) -> Result<(), DayIsOver> {
+        let (limit, key) = {
+            let limits = self.limits.read();
+            let own = limits.own.get(principal);
+            let Some(limit) = own.map(|own| own.limit).or(limits.principal) else { return Ok(()) };
+            (limit, own.map(|own| Arc::clone(&own.key)))
+        };
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut counts = self.at(since.as_secs() / DAY.as_secs());
         if counts.calls.len() >= MOST && !counts.calls.contains_key(principal) {
             return Ok(());
         }
         let count = counts.calls.entry(Arc::clone(principal)).or_default();
-        if count.written.saturating_add(count.unwritten) >= self.limit as u64 {
-            return Err(DAY - Duration::from_secs(since.as_secs() % DAY.as_secs()));
+        if count.written.saturating_add(count.unwritten) >= limit as u64 {
+            let retry = DAY - Duration::from_secs(since.as_secs() % DAY.as_secs());
+            return Err(DayIsOver { limit, key, retry });
         }
         count.unwritten += 1;
         Ok(())
@@ -91,6 +129,13 @@ impl DayBudget {
     }
 }
 
+impl DayLimits {
+    fn of(limits: &Limits) -> Self {
+        let own = own_shares(&limits.own.keys, "calls_per_day", |own| own.calls_per_day);
+        Self { principal: limits.calls_per_day, own }
+    }
+}
+
 /// The day of a point in time, since 1970.
 #[must_use]
 pub fn day(at: SystemTime) -> u64 {
@@ -100,25 +145,45 @@ pub fn day(at: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{NamedLimits, OwnLimits, OwnNumbers, key_principal};
 
     #[test]
     fn a_budget_lasts_for_a_day_and_counts_what_others_have_written() {
-        let budget = DayBudget::new(3);
+        let budget = DayBudget::new(&Limits { calls_per_day: Some(3), ..Limits::default() });
+        let take = |principal: &Arc<str>, now| budget.take(principal, now).map_err(|over| over.retry);
         let (ada, eve): (Arc<str>, Arc<str>) = ("https://id.example\nada".into(), "192.0.2.1".into());
         let noon = UNIX_EPOCH + 20_000 * DAY + DAY / 2;
         budget.note(day(noon), &ada, 1, 0);
-        assert_eq!(budget.take(&ada, noon), Ok(()));
-        assert_eq!(budget.take(&ada, noon), Ok(()));
-        assert_eq!(budget.take(&ada, noon), Err(DAY / 2));
-        assert_eq!(budget.take(&eve, noon), Ok(()));
+        assert_eq!(take(&ada, noon), Ok(()));
+        assert_eq!(take(&ada, noon), Ok(()));
+        assert_eq!(take(&ada, noon), Err(DAY / 2));
+        assert_eq!(take(&eve, noon), Ok(()));
         assert_eq!(budget.unwritten(), (20_000, vec![(Arc::clone(&ada), 2)]));
         // It was written, with a call that another process has let through.
         budget.note(20_000, &ada, 4, 2);
         assert_eq!(budget.unwritten(), (20_000, Vec::new()));
-        assert_eq!(budget.take(&ada, noon), Err(DAY / 2));
-        assert_eq!(budget.take(&ada, noon + DAY), Ok(()));
+        assert_eq!(take(&ada, noon), Err(DAY / 2));
+        assert_eq!(take(&ada, noon + DAY), Ok(()));
         // What is noted of yesterday says nothing of today.
         budget.note(20_000, &ada, 9, 0);
-        assert_eq!(budget.take(&ada, noon + DAY), Ok(()));
+        assert_eq!(take(&ada, noon + DAY), Ok(()));
+    }
+
+    #[test]
+    fn a_key_may_have_a_budget_of_its_own_and_a_reload_changes_it() {
+        let numbers = OwnNumbers { calls_per_day: Some(1), ..OwnNumbers::default() };
+        let keys = vec![OwnLimits { whose: key_principal("ci"), table: "limits.keys.ci".into(), numbers }];
+        let own = NamedLimits { keys, ..NamedLimits::default() };
+        let budget = DayBudget::new(&Limits { own, ..Limits::default() });
+        let (ci, ada): (Arc<str>, Arc<str>) = (key_principal("ci"), "https://id.example\nada".into());
+        let noon = UNIX_EPOCH + 20_000 * DAY + DAY / 2;
+        assert!(budget.take(&ci, noon).is_ok() && (0..9).all(|_| budget.take(&ada, noon).is_ok()));
+        let over = budget.take(&ci, noon).err().map(|over| (over.limit, over.key));
+        assert_eq!(over, Some((1, Some("limits.keys.ci.calls_per_day".into()))));
+        assert_eq!(budget.unwritten().1.len(), 1, "nobody counts who has no limit");
+        budget.resize(&Limits { calls_per_day: Some(2), ..Limits::default() });
+        assert!(budget.take(&ci, noon).is_ok() && budget.take(&ci, noon).is_err());
+        budget.resize(&Limits::default());
+        assert!(budget.take(&ci, noon).is_ok() && !budget.is_limited());
     }
 }

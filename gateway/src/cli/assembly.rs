@@ -123,10 +123,12 @@ impl Assembler {
     /// When policies cannot run here.
     pub(super) fn new(config: &Config, manager: &CredentialManager) -> Result<Self, BadConfig> {
         let engine = Engine::new(config.cache_dir.as_deref(), config.limits.policy);
+        let processes = Quota::new("processes", config.limits.processes);
+        processes.resize_own(config.limits.own.shares("processes", |own| own.processes));
         Ok(Self {
             engine: engine.map_err(|why| BadConfig(format!("the policy engine cannot be started: {why:#}")))?,
             client: HttpClient::new().limited(config.limits.connections.upstream),
-            processes: Quota::new("processes", config.limits.processes),
+            processes,
             starts: Arc::new(Semaphore::new(config.limits.concurrent_starts)),
             concurrent_starts: config.limits.concurrent_starts.into(),
             stores: manager.policy_stores(),
@@ -137,6 +139,7 @@ impl Assembler {
     /// Takes those limits from a configuration that can change while Weir serves.
     pub(super) fn resize(&self, limits: &Limits) {
         self.processes.resize(limits.processes);
+        self.processes.resize_own(limits.own.shares("processes", |own| own.processes));
         let before = self.concurrent_starts.swap(limits.concurrent_starts, Ordering::Relaxed);
         self.starts.add_permits(limits.concurrent_starts.saturating_sub(before));
         if let Ok(fewer @ 1..) = u32::try_from(before.saturating_sub(limits.concurrent_starts)) {

@@ -237,8 +237,7 @@ async fn read_store(proxy: &Arc<Proxy>, keys: Option<&ApiKeys>, manager: &Arc<Cr
     {
         tracing::error!("API keys open nothing until they can be read: {why}");
     }
-    if let Some(budget) = proxy.admission().budget().cloned()
-        && let Err(why) = manager.read_calls(&budget).await
+    if let Err(why) = manager.read_calls(proxy.admission().budget()).await
         && !(manager.is_shared() && why.is_away())
     {
         tracing::error!("the calls of today cannot be read, and count anew: {why}");
@@ -248,9 +247,7 @@ async fn read_store(proxy: &Arc<Proxy>, keys: Option<&ApiKeys>, manager: &Arc<Cr
 
 /// Leaves what the next process counts on.
 async fn write_store(proxy: &Proxy, manager: &CredentialManager) {
-    if let Some(budget) = proxy.admission().budget().cloned()
-        && let Err(why) = manager.write_calls(&budget).await
-    {
+    if let Err(why) = manager.write_calls(proxy.admission().budget()).await {
         tracing::error!("the last calls of today are not counted: {why}");
     }
     if let Some(registry) = proxy.registry() {
@@ -385,9 +382,7 @@ async fn look_after(manager: Arc<CredentialManager>, proxy: Arc<Proxy>, keys: Op
 }
 
 async fn count_calls(manager: Arc<CredentialManager>, proxy: Arc<Proxy>) {
-    if let Some(budget) = proxy.admission().budget().cloned() {
-        manager.keep_calls(&budget).await;
-    }
+    manager.keep_calls(proxy.admission().budget()).await;
 }
 
 async fn watch_keys(keys: Option<Arc<ApiKeys>>) {

@@ -1,8 +1,13 @@
 //! What clients and upstreams may take, and how long Weir waits.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use crate::quota::Shares;
+use crate::quota::{OwnShare, OwnShares, Shares};
+
+use super::access::ItemPattern;
+
+/// Who vouches for those who call with an API key. No authorization server is called so, for it is no URL with a host.
+pub const API_KEY_ISSUER: &str = "weir:keys";
 
 /// The bounds on what a client or an upstream may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +64,71 @@ pub struct Limits {
     pub repeated_calls: Option<usize>,
     /// See `repeated_calls`.
     pub repeated_window: Duration,
+    /// The numbers of those who have others than the rest of their kind.
+    pub own: NamedLimits,
+}
+
+/// Those who have numbers of their own, in the order of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedLimits {
+    /// API keys, by what stands for their principals.
+    pub keys: Vec<OwnLimits<Arc<str>>>,
+    /// Upstreams, by name.
+    pub upstreams: Vec<OwnLimits<Arc<str>>>,
+    /// Tools, each by itself; the first pattern that matches counts.
+    pub tools: Vec<OwnLimits<ItemPattern>>,
+}
+
+/// Which numbers somebody has instead of those of its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnLimits<T> {
+    /// Who has them.
+    pub whose: T,
+    /// The table of the configuration that says so.
+    pub table: String,
+    /// The numbers.
+    pub numbers: OwnNumbers,
+}
+
+/// The numbers of one; none where it has that of its kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnNumbers {
+    /// Calls under way.
+    pub calls: Option<usize>,
+    /// Calls in a minute.
+    pub calls_per_minute: Option<usize>,
+    /// Calls in a day of UTC.
+    pub calls_per_day: Option<usize>,
+    /// Streams of notifications.
+    pub streams: Option<usize>,
+    /// Child processes.
+    pub processes: Option<usize>,
+}
+
+/// What stands for whoever calls with the API key of this name.
+#[must_use]
+pub fn key_principal(name: &str) -> Arc<str> {
+    [API_KEY_ISSUER, name].join("\n").into()
+}
+
+/// One number of those that have it, as a quota or a rate takes it.
+pub fn own_shares<T: Clone, C: FromIterator<(T, OwnShare)>>(
+    all: &[OwnLimits<T>],
+    name: &str,
+    one: impl Fn(&OwnNumbers) -> Option<usize>,
+) -> C {
+    let share = |own: &OwnLimits<T>| {
+        let key = format!("{}.{name}", own.table).into();
+        Some((own.whose.clone(), OwnShare { limit: one(&own.numbers)?, key }))
+    };
+    all.iter().filter_map(share).collect()
+}
+
+impl NamedLimits {
+    /// One number of all that a quota tells apart.
+    pub fn shares(&self, name: &str, one: impl Fn(&OwnNumbers) -> Option<usize>) -> OwnShares {
+        OwnShares { principals: own_shares(&self.keys, name, &one), upstreams: own_shares(&self.upstreams, name, &one) }
+    }
 }
 
 impl Limits {
@@ -86,6 +156,8 @@ impl Limits {
             tool_calls: new.tool_calls,
             streams: new.streams,
             calls_per_minute: new.calls_per_minute,
+            calls_per_day: new.calls_per_day,
+            own: new.own.clone(),
             repeated_calls: new.repeated_calls,
             repeated_window: new.repeated_window,
             ..self.clone()
@@ -94,7 +166,6 @@ impl Limits {
             ("limits.upstream.connections", self.connections.upstream == new.connections.upstream),
             ("limits.message", self.message == new.message),
             ("limits.policy", self.policy == new.policy),
-            ("limits.principal.calls_per_day", self.calls_per_day == new.calls_per_day),
         ];
         (next, rest.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key).collect())
     }
@@ -179,6 +250,7 @@ impl Default for Limits {
             calls_per_day: None,
             repeated_calls: None,
             repeated_window: Duration::from_secs(60),
+            own: NamedLimits::default(),
         }
     }
 }

@@ -8,6 +8,7 @@ mod audit;
 mod auth;
 mod context;
 mod http;
+mod limits;
 mod login;
 mod policy;
 mod telemetry;
@@ -22,13 +23,10 @@ use weir_hosts::Host;
 
 use self::context::Context;
 use super::problem::ProblemReport;
-use super::quantity::{Period, Size};
+use super::quantity::Period;
 use super::read::Setting;
-use super::value::Count;
 use super::written::{self, Root};
-use super::{
-    CallRates, Config, Environment, Limits, PolicyLimits, Reach, Timeouts, Tls, UpstreamConfig, inherit, similar_word,
-};
+use super::{Config, Environment, Reach, Timeouts, Tls, UpstreamConfig, inherit, similar_word};
 
 pub use auth::default_store;
 
@@ -72,7 +70,7 @@ pub(super) fn resolve(
         audit: audit::audit(root, &mut context),
         telemetry: telemetry::telemetry(root, &mut context),
         record: audit::record(root, &upstreams, &mut context),
-        limits: limits(&root.limits),
+        limits: limits::limits(root, &upstreams, &mut context),
         access: access::access(root, &upstreams, &mut context),
         toolsets: access::toolsets(root, &upstreams, &mut context),
         upstreams,
@@ -217,66 +215,6 @@ pub fn default_cache_dir(environment: &dyn Environment) -> Option<PathBuf> {
     let variable = |name| environment.variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let caches = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
     Some(caches.join("weir"))
-}
-
-/// A total and the shares that are named, each with its default where it is not written.
-macro_rules! shares {
-    ($kind:ident, $written:ident.$name:ident, $default:ident $(, $share:ident)*) => {{
-        let mut shares = $default.$name;
-        shares.total = $written.$name.or($kind(shares.total)).0;
-        $(if let Some(at) = $written.$share.set() {
-            shares.$share = at.value.$name.or($kind(shares.$share)).0;
-        })*
-        shares
-    }};
-}
-
-fn limits(written: &Setting<written::WrittenLimits>) -> Limits {
-    let default = Limits::default();
-    let Some(written) = written.set().map(|at| &at.value) else {
-        return default;
-    };
-    let policy = written.policy.set().map_or(default.policy, |at| PolicyLimits {
-        running: at.value.running.or(Count(default.policy.running)).0,
-        queued: at.value.queued.or(Count(default.policy.queued)).0,
-    });
-    macro_rules! optional {
-        ($share:ident, $name:ident) => {
-            written.$share.set().and_then(|at| at.value.$name.set()).map(|at| at.value.0)
-        };
-    }
-    let calls_per_minute = CallRates {
-        principal: optional!(principal, calls_per_minute),
-        upstream: optional!(upstream, calls_per_minute),
-        tool: optional!(tool, calls_per_minute),
-    };
-    Limits {
-        calls: shares!(Count, written.calls, default, principal, upstream),
-        tool_calls: optional!(tool, calls),
-        streams: shares!(Count, written.streams, default, principal, upstream),
-        calls_per_minute,
-        calls_per_day: optional!(principal, calls_per_day),
-        repeated_calls: written.repeated_calls.set().map(|at| at.value.0),
-        repeated_window: written.repeated_window.or(Period(default.repeated_window)).0,
-        body: written.body.or(Size(default.body)).0,
-        body_timeout: written.body_timeout.or(Period(default.body_timeout)).0,
-        connections: shares!(Count, written.connections, default, principal, upstream),
-        processes: shares!(Count, written.processes, default, principal, upstream),
-        pooled_sessions: shares!(Count, written.pooled_sessions, default, principal, upstream),
-        pending_inputs: shares!(Count, written.pending_inputs, default, principal, upstream),
-        introspections: shares!(Count, written.introspections, default, principal),
-        header_timeout: written.header_timeout.or(Period(default.header_timeout)).0,
-        idle_timeout: written.idle_timeout.or(Period(default.idle_timeout)).0,
-        session_idle: written.session_idle.or(Period(default.session_idle)).0,
-        concurrent_starts: written.concurrent_starts.or(Count(default.concurrent_starts)).0,
-        sessions: shares!(Count, written.sessions, default, principal),
-        body_memory: shares!(Size, written.body_memory, default, principal),
-        replay_buffer: shares!(Size, written.replay_buffer, default, principal),
-        page_size: written.page_size.or(Count(default.page_size)).0,
-        message: written.message.or(Size(default.message)).0,
-        list: written.list.or(Size(default.list)).0,
-        policy,
-    }
 }
 
 /// The timeouts written, each with the default given where it is not.

@@ -23,7 +23,7 @@ use weir_flow::facts::Principal;
 use weir_oauth::Secret;
 use weir_store::{Key, Listed, Swap, Value};
 
-use crate::caller::Caller;
+use crate::{caller::Caller, config::API_KEY_ISSUER};
 
 use super::{
     CredentialManager, TokenStoreError,
@@ -33,8 +33,6 @@ use super::{
 
 /// What every key begins with.
 pub const PREFIX: &str = "weir_";
-/// Who vouches for those who call with a key. No authorization server is called so, for it is no URL with a host.
-pub const ISSUER: &str = "weir:keys";
 /// How many keys there may be.
 const MAX_KEYS: usize = 1000;
 
@@ -146,7 +144,7 @@ impl ApiKey {
             groups: self.groups.clone(),
             key: Some(self.name.clone()),
             claims: claims.to_string(),
-            ..Principal::named(self.name.as_str(), Some(ISSUER.to_owned()))
+            ..Principal::named(self.name.as_str(), Some(API_KEY_ISSUER.to_owned()))
         }
     }
 }

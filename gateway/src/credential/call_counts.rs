@@ -43,6 +43,9 @@ impl CredentialManager {
     /// # Errors
     /// If the store cannot be read.
     pub async fn read_calls(&self, budget: &DayBudget) -> Result<(), TokenStoreError> {
+        if !budget.is_limited() {
+            return Ok(());
+        }
         let today = day(std::time::SystemTime::now());
         let below = [Key::new(NAMESPACE, &[&today.to_string()])];
         for Listed { about, .. } in self.token_store.peek(&below).await? {
@@ -58,10 +61,18 @@ impl CredentialManager {
         let told = LogThrottle::default();
         let pause = if self.is_shared() { PAUSE_SHARED } else { PAUSE };
         let mut before = None;
+        let mut was_limited = budget.is_limited();
         loop {
             tokio::time::sleep(pause).await;
+            let is_limited = budget.is_limited();
+            let begins = is_limited && !was_limited;
+            was_limited = is_limited;
             let mut done = self.write_calls(budget).await;
-            if self.is_shared() && done.is_ok() {
+            if begins && done.is_ok() {
+                // A reload has set a limit: what was counted before on this day counts.
+                done = self.read_calls(budget).await;
+            }
+            if self.is_shared() && is_limited && done.is_ok() {
                 done = self.read_changed_calls(budget, &mut before).await;
             }
             if let Err(why) = done

@@ -26,8 +26,8 @@ use weir_oauth::{
 
 use crate::{
     caller::Caller,
-    config::{Config, SecretError},
-    credential::{API_KEY_ISSUER, API_KEY_PREFIX, ApiKeys, CredentialManager, KeyLookup, KnownKey},
+    config::{API_KEY_ISSUER, Config, SecretError},
+    credential::{API_KEY_PREFIX, ApiKeys, CredentialManager, KeyLookup, KnownKey},
     http::{self, HeaderName, HeaderValue},
     quota::{Quota, Reached, Scope},
     telemetry::{AuthRecord, Refusals},
