@@ -11,6 +11,7 @@ use weir_tests::gateway::NEEDS_SIGN_IN;
 use weir_tests::issuer::now;
 use weir_tests::peer::free_port;
 use weir_tests::tokens::token_of;
+use weir_tests::wait::until;
 use weir_tests::{Authority, Browser, Client, Gateway, Issuer, Request, Stub};
 
 use crate::sign_in::{AUDIENCE, guarded, modern, text};
@@ -476,7 +477,7 @@ async fn refused(link: &str, why: &str) {
 async fn what_a_stranger_writes_into_an_address_changes_nothing() {
     let issuer = Issuer::start().await;
     issuer.open(true);
-    let (gateway, _authority, _stub, _link) = scripted(&issuer, "").await;
+    let (gateway, _authority, _stub, _link) = scripted(&issuer, "\n[audit]\npath = \"audit.jsonl\"\n").await;
     for error in ["invalid_client", "unauthorized_client", "server_error", "invalid_scope", "x"] {
         let mut stranger = Browser::new();
         let address = issuer.issuer();
@@ -488,6 +489,9 @@ async fn what_a_stranger_writes_into_an_address_changes_nothing() {
     }
     assert_eq!(issuer.registered(), 1, "it is the same client each time");
     gateway.logs("not believed").await;
+    let audit = gateway.directory().join("audit.jsonl");
+    let recorded = || std::fs::read_to_string(&audit).unwrap_or_default().matches("\"sign_in_failed\"").count();
+    until("each is recorded", || recorded() == 5).await;
     let log = gateway.log();
     assert!(!log.contains("\"ERROR\"") && log.matches("not believed").count() == 1, "{log}");
 }

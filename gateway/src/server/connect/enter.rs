@@ -6,9 +6,13 @@
 //! there whoever brings a ticket first, and confirms it, is taken for its owner. On a listener that only this machine
 //! reaches everybody is let in.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Instant};
 
-use crate::{caller::Caller, sign_in_links::Redeemed, telemetry::AuthRecord};
+use crate::{
+    caller::Caller,
+    sign_in_links::Redeemed,
+    telemetry::{AuthRecord, Refusals},
+};
 
 use super::{
     super::{App, listen::HttpExchange},
@@ -18,6 +22,9 @@ use super::{
     oidc::{OidcFailure, OidcLogin, OidcLogins},
     page, value,
 };
+
+/// Sign-ins that came to nothing: strangers can begin them too.
+static FAILED_SIGN_INS: Refusals = Refusals::new();
 
 impl App {
     /// Opens the page, with a link or without.
@@ -76,7 +83,14 @@ impl App {
         };
         let caller = match who {
             Ok(caller) => caller,
-            Err(why) => return self.stopped(&why, ticket.as_deref(), next.as_deref()),
+            Err(why) => {
+                if let Some(suppressed) = FAILED_SIGN_INS.admit(Instant::now()) {
+                    let (issuer, suppressed) = (Some(logins.issuer()), Some(suppressed).filter(|count| *count > 0));
+                    let record = AuthRecord::of(None, Some(exchange.peer().ip()));
+                    AuthRecord { issuer, suppressed, ..record }.refused_unsaid("sign-in failed", &why.to_string());
+                }
+                return self.stopped(&why, ticket.as_deref(), next.as_deref());
+            }
         };
         match browser {
             // One who is known already may have begun something, which is bound to this browser as it is.

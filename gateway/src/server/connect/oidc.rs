@@ -113,6 +113,11 @@ impl OidcLogins {
         caller.is_none_or(|caller| caller.principal().issuer.as_deref() == Some(&self.provider.issuer))
     }
 
+    /// Who says who people are.
+    pub(super) fn issuer(&self) -> &str {
+        &self.provider.issuer
+    }
+
     /// Whether the issuer sends browsers back to this path.
     pub(super) fn comes_back_to(&self, path: &str) -> bool {
         self.redirect.ends_with(path)
