@@ -14,7 +14,7 @@ use weir_tests::{Authority, Client, Gateway, Issuer, LEGACY, Request, Response, 
 pub(crate) const AUDIENCE: &str = "https://weir.example/mcp";
 const METADATA: &str = "https://weir.example/.well-known/oauth-protected-resource";
 
-fn auth(issuer: &str) -> String {
+pub(crate) fn auth(issuer: &str) -> String {
     format!("[auth]\nissuer = \"{issuer}\"\naudience = \"{AUDIENCE}\"\n")
 }
 

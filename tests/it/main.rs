@@ -79,6 +79,7 @@ mod policy_languages;
 mod processes;
 mod proofs;
 mod probing;
+mod principals_apart;
 mod progress;
 mod questions;
 mod quotas;
