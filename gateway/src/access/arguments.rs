@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
     sync::{
         OnceLock,
@@ -27,11 +27,14 @@ const MOST_VALUES: u64 = 50_000;
 /// How many bytes of a text are looked at in the time that a value takes.
 const BYTES: usize = 64;
 
+/// How many members of the arguments are found one after the other: so few need no table.
+const FEW: usize = 16;
+
 /// The arguments of one call. They are read once, and all conditions together may take a bounded time over them.
 pub(super) struct Arguments<'a> {
     raw: &'a [u8],
     /// With their size; none if they cannot be judged.
-    read: OnceLock<Option<(Box<dyn Val + 'a>, u64)>>,
+    read: OnceLock<Option<(ReadArguments<'a>, u64)>>,
     steps: AtomicU64,
 }
 
@@ -49,22 +52,85 @@ impl<'a> Arguments<'a> {
 
     /// What conditions see; nothing if it cannot be judged.
     pub(super) fn value(&self) -> Option<&(dyn Val + 'a)> {
-        self.read().map(|(value, _)| &**value)
+        match &self.read()?.0 {
+            ReadArguments::Few(members, value) => Some(&**value.get_or_init(|| map(members.clone()))),
+            ReadArguments::Value(value) => Some(&**value),
+        }
     }
 
-    fn read(&self) -> Option<&(Box<dyn Val + 'a>, u64)> {
+    /// What a member is, or that there is no such; nothing if that takes the [`value`](Self::value).
+    pub(super) fn member(&self, name: &str) -> Option<Option<&(dyn Val + 'a)>> {
+        match &self.read()?.0 {
+            ReadArguments::Few(members, _) => {
+                Some(members.iter().find(|(key, _)| key == name).map(|(_, value)| &**value))
+            }
+            ReadArguments::Value(_) => None,
+        }
+    }
+
+    fn read(&self) -> Option<&(ReadArguments<'a>, u64)> {
         self.read.get_or_init(|| read(self.raw)).as_ref()
     }
 }
 
+type Member<'a> = (Cow<'a, str>, Box<dyn Val + 'a>);
+
+enum ReadArguments<'a> {
+    /// The few members of an object, and that as a value: plain conditions name members, and only others need it.
+    Few(Vec<Member<'a>>, OnceLock<Box<dyn Val + 'a>>),
+    Value(Box<dyn Val + 'a>),
+}
+
 /// Reads arguments, and says how large they are.
-fn read<'a>(raw: &'a [u8]) -> Option<(Box<dyn Val + 'a>, u64)> {
+fn read(raw: &[u8]) -> Option<(ReadArguments<'_>, u64)> {
+    let text = std::str::from_utf8(raw).ok()?;
     let mut values = 0;
-    let mut from = serde_json::Deserializer::from_slice(raw);
-    let value = Strict(&mut values).deserialize(&mut from).ok()?;
+    let mut from = serde_json::Deserializer::from_str(text);
+    let read = match text.trim_ascii_start().starts_with('{') {
+        true => from.deserialize_map(Object(Strict(&mut values))),
+        false => Strict(&mut values).deserialize(&mut from).map(ReadArguments::Value),
+    };
+    let read = read.ok()?;
     from.end().ok()?;
     let size = values + u64::try_from(raw.len() / BYTES).unwrap_or(u64::MAX);
-    Some((value, size))
+    Some((read, size))
+}
+
+/// Members as CEL has them.
+fn map(members: Vec<Member<'_>>) -> Box<dyn Val + '_> {
+    let members = members.into_iter().map(|(key, value)| (CelMapKey::String(CelString::from(key)), value));
+    Box::new(CelMap::from(members.collect::<HashMap<_, _>>()))
+}
+
+/// Whether a key is there twice, or again in lower case as one of those that `folds` has so.
+fn has_key_twice(members: &[Member<'_>], folds: &BTreeSet<String>) -> bool {
+    if members.len() <= FEW {
+        let has = |before: usize, key: &str| members[..before].iter().any(|(other, _)| other == key);
+        return members.iter().enumerate().any(|(at, (key, _))| has(at, key))
+            || folds.iter().any(|folded| has(members.len(), folded));
+    }
+    let keys: HashSet<&str> = members.iter().map(|(key, _)| &**key).collect();
+    keys.len() < members.len() || folds.iter().any(|folded| keys.contains(&**folded))
+}
+
+/// An object, whose members are kept as they come where they are few.
+struct Object<'c>(Strict<'c>);
+
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = ReadArguments<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, object: A) -> Result<Self::Value, A::Error> {
+        self.0.count()?;
+        let members = self.0.members(object)?;
+        Ok(match members.len() <= FEW {
+            true => ReadArguments::Few(members, OnceLock::new()),
+            false => ReadArguments::Value(map(members)),
+        })
+    }
 }
 
 /// Reads JSON of which every reader understands the same, as CEL has it: no key is there twice, or again in other case
@@ -75,6 +141,21 @@ impl Strict<'_> {
     fn count<E: Error>(&mut self) -> Result<(), E> {
         *self.0 += 1;
         if *self.0 > MOST_VALUES { Err(E::custom("too many values")) } else { Ok(()) }
+    }
+
+    /// The members of an object, none of them twice.
+    fn members<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<Vec<Member<'de>>, A::Error> {
+        let (mut members, mut folds) = (Vec::new(), BTreeSet::new());
+        let mut twice = false;
+        while let Some(MemberKey(key)) = object.next_key()? {
+            self.count()?;
+            twice |= folded(&key).is_some_and(|folded| !folds.insert(folded));
+            members.push((key, object.next_value_seed(Strict(self.0))?));
+        }
+        if twice || has_key_twice(&members, &folds) {
+            return Err(A::Error::custom("a key is there twice"));
+        }
+        Ok(members)
     }
 }
 
@@ -144,18 +225,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         Ok(Box::new(CelList::from(all)))
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut all, mut folds) = (HashMap::new(), BTreeSet::new());
-        let mut twice = false;
-        while let Some(MemberKey(key)) = map.next_key()? {
-            self.count()?;
-            twice |= folded(&key).is_some_and(|folded| !folds.insert(folded));
-            let key = CelMapKey::String(CelString::from(key));
-            twice |= all.insert(key, map.next_value_seed(Strict(self.0))?).is_some();
-        }
-        if twice || folds.into_iter().any(|folded| all.contains_key(&CelMapKey::from(folded))) {
-            return Err(A::Error::custom("a key is there twice"));
-        }
-        Ok(Box::new(CelMap::from(all)))
+    fn visit_map<A: MapAccess<'de>>(mut self, object: A) -> Result<Self::Value, A::Error> {
+        self.members(object).map(map)
     }
 }

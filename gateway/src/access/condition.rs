@@ -28,6 +28,9 @@ use super::{
 /// What conditions call the call.
 pub(super) const CALL: &str = "call";
 
+/// What they call its arguments.
+pub(super) const ARGUMENTS: &str = "args";
+
 /// The functions of CEL.
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
@@ -102,6 +105,11 @@ impl<'a, 'json> Facts<'a, 'json> {
         let (_, text) = members(self.call?).into_iter().find(|(name, _)| *name == member)?;
         Some(text)
     }
+
+    /// A member of the arguments, or that there is no such; nothing where they are no small object.
+    pub(super) fn argument(&self, member: &str) -> Option<Option<&dyn Val>> {
+        Some(self.arguments?.member(member)?.map(|value| value as &dyn Val))
+    }
 }
 
 impl VariableResolver for Facts<'_, '_> {
@@ -109,7 +117,7 @@ impl VariableResolver for Facts<'_, '_> {
         let value: &'b dyn Val = match variable {
             "caller" => self.caller,
             CALL => &**self.seen.get_or_init(|| seen(self.call)),
-            "args" => self.arguments?.value()?,
+            ARGUMENTS => self.arguments?.value()?,
             _ => return None,
         };
         Some(CowVal::Borrowed(value))

@@ -14,7 +14,7 @@ use cel::common::{
 };
 use cel::context::VariableResolver;
 
-use super::condition::{CALL, Facts};
+use super::condition::{ARGUMENTS, CALL, Facts};
 
 /// Why there is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,18 @@ fn selected<'b>(select: &'b SelectExpr, facts: &'b Facts<'_, '_>) -> Evaluation<
     {
         return Ok(CowVal::owned(CelString::from(text)));
     }
-    let member = member(evaluate(&select.operand, facts)?, &select.field)?;
+    let member = member(&select.operand, &select.field, facts)?;
     if select.test { Ok(boolean(member.is_some())) } else { member.ok_or(Failed) }
 }
 
 /// The member of a map; none if it has no such.
-fn member<'b>(of: CowVal<'b, 'b>, key: &'b str) -> Result<Option<CowVal<'b, 'b>>, Unevaluated> {
+fn member<'b>(of: &'b IdedExpr, key: &'b str, facts: &'b Facts<'_, '_>) -> Result<Option<CowVal<'b, 'b>>, Unevaluated> {
+    if matches!(&of.expr, Expr::Ident(name) if name == ARGUMENTS)
+        && let Some(found) = facts.argument(key)
+    {
+        return Ok(found.map(CowVal::Borrowed));
+    }
+    let of = evaluate(of, facts)?;
     // What is not borrowed is a text or a number.
     let CowVal::Borrowed(of) = of else { return Err(Failed) };
     let map: &CelMap<'b> = of.downcast_ref().ok_or(Failed)?;
@@ -83,7 +89,7 @@ fn called<'b>(call: &'b CallExpr, facts: &'b Facts<'_, '_>) -> Evaluation<'b> {
         (operators::GREATER, None, [left, right]) => compared(left, right, Ordering::is_gt),
         (operators::GREATER_EQUALS, None, [left, right]) => compared(left, right, Ordering::is_ge),
         (operators::INDEX, None, [of, IdedExpr { expr: Expr::Literal(LiteralValue::String(key)), .. }]) => {
-            member(value(of)?, key)?.ok_or(Failed)
+            member(of, key, facts)?.ok_or(Failed)
         }
         (operators::IN, None, [element, container]) => contained(value(element)?, container, facts),
         ("size", Some(of), []) | ("size", None, [of]) => Ok(CowVal::owned(value(of)?.as_sizer().ok_or(Failed)?.size())),

@@ -17,7 +17,7 @@ use super::{
 /// How many calls are remembered, of all callers. Whoever makes up names makes others wait for no more than a look.
 const MOST: usize = 4096;
 
-/// The longest name that is remembered, in bytes.
+/// The longest key that is remembered, in bytes: names, and what stands between them.
 const LONGEST: usize = 256;
 
 /// What each rule comes to; none where the caller or the arguments decide.
@@ -44,8 +44,9 @@ impl RuleSet {
 
     /// What all rules come to by the call alone; none of a call that is not worth remembering.
     pub(super) fn verdicts(&self, call: &AccessRequest<'_>) -> Option<CallVerdicts> {
-        let key = key(call)?;
-        if let Some(known) = self.known.read().get(&*key) {
+        let mut buffer = [0; LONGEST];
+        let key = key(call, &mut buffer)?;
+        if let Some(known) = self.known.read().get(key) {
             return Some(Arc::clone(known));
         }
         let verdicts: CallVerdicts = self.rules.iter().map(|rule| self.judge(rule, call)).collect();
@@ -53,7 +54,7 @@ impl RuleSet {
         if known.len() >= MOST {
             known.clear();
         }
-        known.insert(key, Arc::clone(&verdicts));
+        known.insert(key.into(), Arc::clone(&verdicts));
         Some(verdicts)
     }
 
@@ -84,25 +85,23 @@ impl std::fmt::Debug for RuleSet {
 }
 
 /// What stands for a call; the same for no other. None where it would be long.
-fn key(call: &AccessRequest<'_>) -> Option<Box<[u8]>> {
+fn key<'k>(call: &AccessRequest<'_>, buffer: &'k mut [u8; LONGEST]) -> Option<&'k [u8]> {
     let (kind, name) = match call.item {
         Item::One(kind, name) => (1 + kind as u8, name),
         Item::Any => (0, ""),
         Item::Whole => (u8::MAX, ""),
     };
-    let parts = [call.endpoint, call.upstream, call.method, name];
-    let len = parts.iter().map(|part| part.len() + 2).sum::<usize>();
-    if len > LONGEST {
-        return None;
-    }
-    let mut key = Vec::with_capacity(len + 1);
-    key.push(kind);
-    for part in parts {
+    buffer[0] = kind;
+    let mut len = 1;
+    for part in [call.endpoint, call.upstream, call.method, name] {
+        let end = len + 2 + part.len();
+        let (length, text) = buffer.get_mut(len..end)?.split_at_mut(2);
         // Each is shorter than all of them.
-        key.extend_from_slice(&(part.len() as u16).to_be_bytes());
-        key.extend_from_slice(part.as_bytes());
+        length.copy_from_slice(&(part.len() as u16).to_be_bytes());
+        text.copy_from_slice(part.as_bytes());
+        len = end;
     }
-    Some(key.into())
+    Some(&buffer[..len])
 }
 
 pub(super) fn names_no_item(rule: &RuleConfig) -> bool {

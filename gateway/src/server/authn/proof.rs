@@ -105,13 +105,13 @@ impl Proved {
 
 /// The token of an `Authorization` header.
 pub(super) fn shown_token(value: &str) -> Option<ShownToken<'_>> {
-    let (scheme, token) = value.trim().split_once(' ')?;
+    let (scheme, token) = value.trim_ascii().split_once(' ')?;
     let scheme = match scheme {
         _ if scheme.eq_ignore_ascii_case("bearer") => TokenScheme::Bearer,
         _ if scheme.eq_ignore_ascii_case("dpop") => TokenScheme::Dpop,
         _ => return None,
     };
-    Some(ShownToken { scheme, token: token.trim() }).filter(|shown| !shown.token.is_empty())
+    Some(ShownToken { scheme, token: token.trim_ascii() }).filter(|shown| !shown.token.is_empty())
 }
 
 /// Whether an `Authorization` header has a token that is bound to a key.
