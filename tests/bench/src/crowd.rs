@@ -4,7 +4,7 @@ use crate::load::{self, Connection, Load};
 use crate::messages::{Era, Workload};
 use crate::process::{Family, Process};
 use crate::subjects::{self, Place, Running, Subject};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub(crate) async fn measure(place: &Place, subject: &Subject, window: Duration, 
     let bytes = family.resident()?.saturating_sub(rest);
     let (beside_p99, beside_cpu) = time(&running, &family, window, rounds).await?;
     let connections = crowd.len() - STREAMS;
+    let gone = crowd.iter().filter(|connection| !connection.is_open()).count();
+    ensure!(gone == 0, "{gone} of the crowd did not stay");
     drop(crowd);
     Ok(Crowded { subject: subject.name, connections, alone_p99, beside_p99, alone_cpu, beside_cpu, bytes })
 }

@@ -38,12 +38,12 @@ pub(crate) struct Figures {
     pub(crate) p50: f64,
     /// Time that 99 of 100 answers stayed under, microseconds.
     pub(crate) p99: f64,
-    /// CPU of the process under test for each answer, microseconds.
+    /// CPU of the process under test for each answer, in microseconds, or its instructions.
     pub(crate) cpu: f64,
 }
 
-/// Measures `load`; `cpu` tells how much CPU time the process under test has used so far.
-pub(crate) async fn measure(load: &Load, cpu: impl Fn() -> Result<Duration>) -> Result<Figures> {
+/// Measures `load`; `cpu` tells what the process under test has used so far, in microseconds or instructions.
+pub(crate) async fn measure(load: &Load, cpu: impl Fn() -> Result<f64>) -> Result<Figures> {
     let mut clients = Vec::new();
     for _ in 0..load.connections {
         clients.push(Client::open(&load.target, load.era, load.workload).await?);
@@ -58,7 +58,7 @@ pub(crate) async fn measure(load: &Load, cpu: impl Fn() -> Result<Duration>) -> 
     shared.phase.store(MEASURE, Ordering::Relaxed);
     pause(&mut running, load.window).await?;
     shared.phase.store(STOP, Ordering::Relaxed);
-    let (elapsed, cpu_used) = (start.elapsed(), cpu()?.saturating_sub(cpu_before));
+    let (elapsed, cpu_used) = (start.elapsed(), cpu()? - cpu_before);
     while let Some(ended) = running.join_next().await {
         ended??;
     }
@@ -69,7 +69,7 @@ pub(crate) async fn measure(load: &Load, cpu: impl Fn() -> Result<Duration>) -> 
         rate: calls / elapsed.as_secs_f64(),
         p50: times.value_at_quantile(0.5) as f64 / 1000.0,
         p99: times.value_at_quantile(0.99) as f64 / 1000.0,
-        cpu: cpu_used.as_secs_f64() * 1e6 / calls,
+        cpu: cpu_used / calls,
     })
 }
 
@@ -218,6 +218,14 @@ impl Connection {
         let mut request = messages::request(target, era, workload, session);
         let answer = self.exchange(request.next()).await?;
         Ok(messages::check_fully(workload, request.id(), &answer)?)
+    }
+
+    /// Whether the other end has left it open.
+    pub(crate) fn is_open(&self) -> bool {
+        match self.stream.try_read(&mut [0]) {
+            Ok(read) => read > 0,
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        }
     }
 
     async fn exchange(&mut self, request: &[u8]) -> Result<Message<'_>> {

@@ -49,6 +49,9 @@ struct Arguments {
     /// How often each subject has its turn; the median counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Count instructions with valgrind instead of CPU time, and leave the profiles in DIR
+    #[arg(long, value_name = "DIR")]
+    instructions: Option<PathBuf>,
     /// Also write everything to FILE: rows as CSV if it ends in .csv, else all as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -101,13 +104,21 @@ async fn bench(arguments: &Arguments) -> Result<ExitCode> {
     let dir = tempfile::tempdir()?;
     let upstream_address = process::free_address()?;
     let mut command = std::process::Command::new(std::env::current_exe()?);
-    let upstream = Process::start(command.args(["upstream", &upstream_address.port().to_string()]))?;
+    let mut upstream = Process::start(command.args(["upstream", &upstream_address.port().to_string()]))?;
+    while load::Connection::open_at(upstream_address).await.is_err() {
+        upstream.still_running()?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let place = Place {
         dir: dir.path().to_owned(),
         upstream: upstream_address,
         weir: weir(arguments)?,
         nginx: on_path("nginx"),
+        instructions: arguments.instructions.clone(),
     };
+    if let Some(dir) = &place.instructions {
+        std::fs::create_dir_all(dir)?;
+    }
     if place.weir.is_none() {
         note("no weir binary beside this program: its rows are left out (build it, or give --weir PATH)");
     }
@@ -139,7 +150,8 @@ async fn bench(arguments: &Arguments) -> Result<ExitCode> {
     failures.extend(cells.iter().filter_map(table::Cell::told_failure));
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let rows = table::rows(&cells, subjects::FLOOR.name, subjects::without);
-    let report = Report { command, machine: machine(), rows, at_rest, crowded, failures };
+    let counts = place.instructions.is_some();
+    let report = Report { command, machine: machine(), counts, rows, at_rest, crowded, failures };
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{}\n\n{}", report.machine, report.markdown())?;
     if let Some(file) = &arguments.out {

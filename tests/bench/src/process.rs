@@ -1,6 +1,6 @@
 //! A process under test: started on a free port, watched from outside, and always ended.
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::time::ClockId;
 use nix::unistd::Pid;
@@ -50,9 +50,43 @@ impl Process {
         }
     }
 
+    /// How many instructions it has run, as callgrind counts them. Each look leaves a profile in `dir` of what was run since
+    /// the last one.
+    pub(crate) fn instructions(&self, dir: &Path) -> Result<f64> {
+        let name = format!("{PROFILE}{}", self.pid());
+        let dumped = Command::new("callgrind_control").args(["--dump", &self.pid().to_string()]).output()?;
+        ensure!(dumped.status.success(), "callgrind_control: {}", String::from_utf8_lossy(&dumped.stderr));
+        let mut total = 0.0;
+        for entry in std::fs::read_dir(dir)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&name) {
+                let profile = std::fs::read_to_string(entry.path())?;
+                let line = profile.lines().find_map(|line| line.strip_prefix("totals:"));
+                total += line.and_then(|count| count.trim().parse::<f64>().ok()).unwrap_or_default();
+            }
+        }
+        ensure!(total > 0.0, "no profile in {}", dir.display());
+        Ok(total)
+    }
+
     fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
+}
+
+/// What the names of profiles begin with.
+const PROFILE: &str = "callgrind.out.";
+
+/// The same command, whose instructions are counted.
+pub(crate) fn counted(command: &Command, dir: &Path) -> Command {
+    let mut counted = Command::new("valgrind");
+    counted.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}/{PROFILE}%p", dir.display()));
+    counted.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            counted.env(name, value);
+        }
+    }
+    counted
 }
 
 impl Drop for Process {
@@ -78,14 +112,14 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    /// CPU time used since they started, to the nanosecond, threads that have ended included.
-    pub(crate) fn cpu(&self) -> Result<Duration> {
+    /// CPU time used since they started, in microseconds, threads that have ended included.
+    pub(crate) fn cpu(&self) -> Result<f64> {
         let mut total = Duration::ZERO;
         for pid in &self.members {
             let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(*pid)).context("the process under test is gone")?;
             total += Duration::from(clock.now()?);
         }
-        Ok(total)
+        Ok(total.as_secs_f64() * 1e6)
     }
 
     /// Resident memory, bytes.

@@ -21,7 +21,7 @@ pub(crate) async fn all(arguments: &Arguments, place: &Place, upstream: &Process
             let mut blocks = blocks(arguments, place, era, workloads);
             let entrants = start(place, &blocks, era, *tools).await;
             for block in &mut blocks {
-                take_turns(arguments, &entrants, upstream, block).await;
+                take_turns(arguments, place, &entrants, upstream, block).await;
             }
             cells.extend(blocks.into_iter().flatten());
         }
@@ -62,7 +62,13 @@ async fn start(place: &Place, blocks: &[Vec<Cell>], era: Era, tools: usize) -> V
     entrants
 }
 
-async fn take_turns(arguments: &Arguments, entrants: &[Entrant], upstream: &Process, block: &mut [Cell]) {
+async fn take_turns(
+    arguments: &Arguments,
+    place: &Place,
+    entrants: &[Entrant],
+    upstream: &Process,
+    block: &mut [Cell],
+) {
     if let Some(cell) = block.first() {
         note(&format!("{}, {}, {} connections", cell.era, cell.workload, cell.connections));
     }
@@ -70,7 +76,7 @@ async fn take_turns(arguments: &Arguments, entrants: &[Entrant], upstream: &Proc
         for cell in block.iter_mut().filter(|cell| cell.failure.is_none()) {
             let entrant = entrants.iter().find(|entrant| entrant.subject.name == cell.subject);
             let Some(entrant) = entrant else { continue };
-            match turn(arguments, entrant, upstream, cell).await {
+            match turn(arguments, place, (entrant, upstream), cell).await {
                 Ok(figures) => cell.rounds.push(figures),
                 Err(failure) => cell.failure = Some(failure),
             }
@@ -78,7 +84,12 @@ async fn take_turns(arguments: &Arguments, entrants: &[Entrant], upstream: &Proc
     }
 }
 
-async fn turn(arguments: &Arguments, entrant: &Entrant, upstream: &Process, cell: &Cell) -> Result<Figures, String> {
+async fn turn(
+    arguments: &Arguments,
+    place: &Place,
+    (entrant, upstream): (&Entrant, &Process),
+    cell: &Cell,
+) -> Result<Figures, String> {
     let running = entrant.running.as_ref().map_err(Clone::clone)?;
     let window = arguments.window();
     let load = Load {
@@ -92,7 +103,11 @@ async fn turn(arguments: &Arguments, entrant: &Entrant, upstream: &Process, cell
     let process = running.process.as_ref().unwrap_or(upstream);
     let figures = async {
         let family = process.family()?;
-        load::measure(&load, || family.cpu()).await
+        let cost = || match &place.instructions {
+            Some(dir) => process.instructions(dir),
+            None => family.cpu(),
+        };
+        load::measure(&load, cost).await
     };
     figures.await.map_err(|error| format!("{error:#}"))
 }

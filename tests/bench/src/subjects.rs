@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// How long a subject may take from its start to its first answer.
 const READY_LIMIT: Duration = Duration::from_secs(10);
+/// The same where its instructions are counted, which takes fifty times as long.
+const COUNTED_READY_LIMIT: Duration = Duration::from_secs(300);
 
 /// One row of each block of the table.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -151,13 +153,17 @@ pub(crate) struct Place {
     /// The binaries under test, absent where they are not installed.
     pub(crate) weir: Option<PathBuf>,
     pub(crate) nginx: Option<PathBuf>,
+    /// Where profiles are left, if instructions are counted instead of CPU time.
+    pub(crate) instructions: Option<PathBuf>,
 }
 
 impl Place {
     pub(crate) fn has(&self, subject: &Subject) -> bool {
         match subject.kind {
-            Kind::Direct | Kind::Floor => true,
-            Kind::Nginx => self.nginx.is_some(),
+            // What all stand before is not started for one of them.
+            Kind::Direct => self.instructions.is_none(),
+            Kind::Floor => true,
+            Kind::Nginx => self.nginx.is_some() && self.instructions.is_none(),
             Kind::Weir { .. }
             | Kind::WeirProving { .. }
             | Kind::WeirDeciding { .. }
@@ -259,11 +265,19 @@ pub(crate) async fn start(place: &Place, subject: &Subject, era: Era, tools: usi
     };
     let begin = Instant::now();
     let Some(mut command) = command else {
-        let client = first_answer(&target, era, tools, None).await?;
+        let client = first_answer(&target, era, tools, (None, READY_LIMIT)).await?;
         return running(None, target, begin, client).await;
     };
+    let mut limit = READY_LIMIT;
+    if let Some(dir) = &place.instructions {
+        // Once without, so that no policy is compiled where each instruction takes fifty times as long.
+        let mut warm = Process::start(&mut command)?;
+        first_answer(&target, era, tools, (Some(&mut warm), READY_LIMIT)).await?.close().await?;
+        drop(warm);
+        (command, limit) = (process::counted(&command, dir), COUNTED_READY_LIMIT);
+    }
     let mut process = Process::start(&mut command)?;
-    let client = match first_answer(&target, era, tools, Some(&mut process)).await {
+    let client = match first_answer(&target, era, tools, (Some(&mut process), limit)).await {
         Ok(client) => client,
         Err(error) => {
             drop(process);
@@ -281,7 +295,12 @@ async fn running(process: Option<Process>, target: Target, begin: Instant, clien
 }
 
 /// Asks for the list until it comes and is whole.
-async fn first_answer(target: &Target, era: Era, tools: usize, mut process: Option<&mut Process>) -> Result<Client> {
+async fn first_answer(
+    target: &Target,
+    era: Era,
+    tools: usize,
+    (mut process, limit): (Option<&mut Process>, Duration),
+) -> Result<Client> {
     let begin = Instant::now();
     loop {
         let error = match Client::open(target, era, Workload::List(tools)).await {
@@ -291,8 +310,8 @@ async fn first_answer(target: &Target, era: Era, tools: usize, mut process: Opti
         if let Some(process) = &mut process {
             process.still_running()?;
         }
-        if begin.elapsed() > READY_LIMIT {
-            return Err(error.context(format!("gave no right answer within {READY_LIMIT:?}")));
+        if begin.elapsed() > limit {
+            return Err(error.context(format!("gave no right answer within {limit:?}")));
         }
         tokio::time::sleep(Duration::from_micros(500)).await;
     }

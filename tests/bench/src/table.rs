@@ -71,6 +71,8 @@ pub(crate) struct Row {
 pub(crate) struct Report {
     pub(crate) command: String,
     pub(crate) machine: String,
+    /// Whether the cost of a call is in instructions instead of microseconds.
+    pub(crate) counts: bool,
     pub(crate) rows: Vec<Row>,
     pub(crate) at_rest: Vec<AtRest>,
     pub(crate) crowded: Vec<Crowded>,
@@ -117,7 +119,8 @@ impl Report {
     pub(crate) fn markdown(&self) -> String {
         let mut text = String::new();
         if !self.rows.is_empty() {
-            text.push_str(HEADER);
+            let cost = if self.counts { "instructions/call" } else { "CPU µs/call" };
+            text.push_str(&HEADER.replace("CPU µs/call", cost));
         }
         // Writing to a String cannot fail.
         for row in &self.rows {
@@ -212,6 +215,7 @@ mod tests {
         let report = Report {
             command: String::new(),
             machine: String::new(),
+            counts: false,
             failures: told.into_iter().collect(),
             rows: rows(&[cell("floor", &[60.0]), broken], "floor", |_| None),
             at_rest: vec![],
