@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -16,6 +17,8 @@ use weir_tests::{Client, Gateway, Issuer, LEGACY, Peer, Request, Response, Stub}
 
 /// Another caller.
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// One that listens.
+const LISTENING: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 fn hello(path: &str) -> Request {
     initialize(path, LEGACY, &json!({}))
@@ -227,6 +230,17 @@ async fn connections_leave_files_for_upstreams() {
     let gateway = Gateway::start(&stub.config("stub")).await;
     gateway.healthy(&["stub"]).await;
     gateway.logs("250 connections of clients at once instead of 16384").await;
+    // Streams of another address, which stay open while connections crowd in.
+    let mut streams = Vec::new();
+    for _ in 0..20 {
+        let wish = json!({ "notifications": { "toolsListChanged": true } });
+        let request = Client::modern(&gateway, "/mcp").request("subscriptions/listen", wish).1;
+        let response = request.send_from(LISTENING, gateway.address()).await;
+        assert_eq!(response.status, 200);
+        let mut events = response.events();
+        assert!(events.next_message().await.is_some(), "it is acknowledged");
+        streams.push(events);
+    }
     let mut idle = Vec::new();
     for _ in 0..150 {
         idle.push(TcpStream::connect(gateway.address()).await.unwrap());
@@ -234,12 +248,15 @@ async fn connections_leave_files_for_upstreams() {
     let refused_here = || async {
         let request = Client::modern(&gateway, "/mcp/stub").request("tools/list", json!({})).1;
         // A connection that is turned away may close before all of the request is out.
-        request.try_send(gateway.address()).await.ok().map(|response| response.status)
+        let response = request.try_send(gateway.address()).await.ok().filter(|response| response.status == 429)?;
+        response.whole().await.map(|body| String::from_utf8_lossy(&body).into_owned())
     };
-    let mut status = refused_here().await;
-    while status != Some(429) {
-        status = refused_here().await;
-    }
+    let why = loop {
+        if let Some(why) = refused_here().await {
+            break why;
+        }
+    };
+    assert!(why.contains("`limits.principal.connections`"), "{why}");
     // Others come in, and there is a way to the upstream for each.
     let mut calls = Vec::new();
     for _ in 0..50 {
@@ -251,6 +268,10 @@ async fn connections_leave_files_for_upstreams() {
     stub.release(calls.len());
     for call in calls {
         assert!(call.await.unwrap()["result"].is_object());
+    }
+    for events in &mut streams {
+        let next = tokio::time::timeout(Duration::from_millis(1), events.next_message()).await;
+        assert!(next.is_err(), "a stream has ended or has something to say: {next:?}");
     }
     drop(idle);
     until_some("the address is let in again", || std::net::TcpStream::connect(gateway.address()).ok()).await;
