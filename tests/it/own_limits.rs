@@ -55,8 +55,8 @@ async fn a_key_has_rates_and_streams_of_its_own_and_a_reload_changes_them() {
     assert!(why.contains("`limits.principal.streams`"), "{why}");
 
     reload(&gateway, &config("[limits.keys.ci]\ncalls_per_minute = 3\nstreams = 2\ncalls_per_day = 2\n")).await;
-    let _second = gateway.send(listen(&ci)).await;
-    assert_eq!(_second.status, 200);
+    let second = gateway.send(listen(&ci)).await;
+    assert_eq!(second.status, 200);
     for number in 0..2 {
         assert_eq!(gateway.send(call(&ci, "stub__echo", &number.to_string())).await.status, 200);
     }
@@ -77,7 +77,7 @@ async fn an_upstream_and_tools_have_calls_of_their_own() {
     let address = gateway.address();
     let hold = async |tool: &str| {
         let (before, request) = (stub.held(), call(&client, tool, ""));
-        let held = tokio::spawn(async move { request.send(address).await.status });
+        let held = tokio::spawn(async move { request.send(address).await.status }).abort_handle();
         until("the call is held", || stub.held() > before).await;
         held
     };
@@ -96,7 +96,7 @@ async fn an_upstream_and_tools_have_calls_of_their_own() {
     let held = hold("wide__hold").await;
     let (status, why) = refused(gateway.send(call(&client, "wide__hold", "x")).await).await;
     assert_eq!((status, why.contains("`limits.upstream.calls`")), (503, true), "{why}");
-    running.iter().for_each(tokio::task::JoinHandle::abort);
+    running.iter().for_each(tokio::task::AbortHandle::abort);
     until("those end", || stub.held() == 1).await;
     let (status, why) = refused(gateway.send(call(&client, "wide__hold", "x")).await).await;
     assert_eq!(status, 503);
