@@ -12,6 +12,7 @@ mod completions;
 mod connect;
 mod demo;
 mod doctor;
+mod examples;
 mod exec;
 mod exit_code;
 mod front;
@@ -45,7 +46,7 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
@@ -148,7 +149,7 @@ enum Command {
     ///
     /// Prints what has changed once it is in force. Ends with 1 if it cannot be, and says why; then nothing has changed. The
     /// gateway also looks at the file itself, every two seconds.
-    Reload(running::RunningGateway),
+    Reload(changes::ChangesOptions),
     /// Have this version of Weir take over from the gateway that runs.
     ///
     /// Starts `weir serve --upgrade` in the background and waits until it serves. No connection is refused: the gateway that
@@ -259,6 +260,11 @@ fn load(path: &Path) -> Result<Config, BadConfig> {
     Config::load(path).map_err(|problems| BadConfig(problems.to_string()))
 }
 
+/// All commands, as their help shows them.
+fn commands() -> clap::Command {
+    examples::with(Cli::command())
+}
+
 /// Where a command does its work that is not the gateway's.
 fn runtime() -> anyhow::Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("nothing to run on")
@@ -272,7 +278,11 @@ fn check_key(manager: &CredentialManager) -> anyhow::Result<Option<String>> {
 /// Runs the command line and returns its exit code.
 #[must_use]
 pub fn run() -> ExitCode {
-    let ended = match Cli::parse().command {
+    let command = match Cli::from_arg_matches(&commands().get_matches()) {
+        Ok(Cli { command }) => command,
+        Err(why) => why.exit(),
+    };
+    let ended = match command {
         Command::Serve { config, listen, upgrade, allow_plaintext_token_store, log } => {
             serve::run(&config, listen, upgrade, allow_plaintext_token_store, &log)
         }
@@ -291,7 +301,7 @@ pub fn run() -> ExitCode {
         Command::Disable(options) => servers::enable(&options, false),
         Command::Rename(options) => servers::rename(&options),
         Command::Upgrade(options) => upgrade::run(&options),
-        Command::Reload(gateway) => changes::reload(&gateway),
+        Command::Reload(options) => changes::reload(&options),
         Command::Config(command) => changes::run(&command),
         Command::Check { config, live, require, caller } => match caller.principal() {
             Some(principal) => access::run(&config, &principal),

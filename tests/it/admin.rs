@@ -110,6 +110,8 @@ async fn a_reload_is_asked_for_and_tells_what_it_changes() {
         "! limits.message: changes when Weir is started again",
     ];
     assert!(attempt(&more, &diff, &lines), "{}", gateway.log());
+    let as_json = || command(&["config", "diff", "--json"]);
+    assert!(attempt(&|number| more(number + 40), &as_json, &["\"added\": [", "\"more4#\"", "\"limits.message\""]));
     let other = |number: usize| more(number + 20);
     let lines = ["+ upstream more", "- upstream more", "~ access"];
     assert!(attempt(&other, &reload, &lines), "{}", gateway.log());

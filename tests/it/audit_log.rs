@@ -83,8 +83,10 @@ async fn a_call_and_a_refusal_are_recorded_with_who_and_why() {
     for secret in ["s3cret", "ey.no.token", ada.as_str()] {
         assert!(!log.contains(secret), "{log}");
     }
-    let verified = audit(&["verify"], &path(&gateway));
+    let verified = audit(&["verify", "--json"], &path(&gateway));
     assert!(verified.status.success(), "{verified:?}");
+    let report: Value = serde_json::from_slice(&verified.stdout).unwrap();
+    assert!(report["records"].as_u64() > Some(0) && report["faults"] == json!([]), "{report}");
 }
 
 /// A command beside the gateway appends to the same log.

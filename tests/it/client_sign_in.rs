@@ -667,6 +667,13 @@ async fn an_operator_lists_and_revokes_what_people_granted() {
     let (code, said) = run(&["grants", "list", "--subject", "eve"]).await;
     assert!(code == Some(0) && said.contains("eve  Host <1>  since ") && !said.contains("ada"), "{said}");
 
+    let (_, said) = run(&["grants", "list", "--subject", "eve", "--json"]).await;
+    let listed: Value = serde_json::from_str(&said[said.find("[").unwrap()..]).unwrap();
+    assert_eq!(
+        (&listed[0]["subject"], &listed[0]["name"], &listed[1]),
+        (&json!("eve"), &json!("Host <1>"), &Value::Null)
+    );
+
     let elsewhere = ["grants", "revoke", "--subject", "ada", "--issuer", "https://other.example"];
     let (code, said) = run(&elsewhere).await;
     assert!(code == Some(1) && said.contains("there is no such grant"), "{said}");

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -38,6 +39,9 @@ pub(super) enum AuditCommand {
         /// The hash of a record that must be there.
         #[arg(long, value_name = "HASH")]
         anchor: Option<Anchor>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Print the last records.
     Tail {
@@ -129,7 +133,7 @@ pub(super) fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {
         }
     };
     let done = match command {
-        AuditCommand::Verify { anchor, .. } => verify(&path, anchor.as_ref()),
+        AuditCommand::Verify { anchor, json, .. } => verify(&path, anchor.as_ref(), json),
         AuditCommand::Tail { lines, follow, .. } => tail(&path, lines, follow).map(|()| ExitCode::SUCCESS),
         AuditCommand::Export { format, since, principal, .. } => {
             export(&path, format.into(), &ExportFilter { since, principal }).map(|()| ExitCode::SUCCESS)
@@ -142,8 +146,19 @@ pub(super) fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn verify(path: &Path, anchor: Option<&Anchor>) -> io::Result<ExitCode> {
+fn verify(path: &Path, anchor: Option<&Anchor>, json: bool) -> io::Result<ExitCode> {
     let report = audit::verify(path, anchor)?;
+    let done = if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if json {
+        let faults: Vec<_> = report.faults.iter().map(ToString::to_string).collect();
+        let last = (report.records > 0).then(|| json!({ "seq": report.last.seq, "hash": report.last.hex() }));
+        let report = json!({
+            "records": report.records, "first": report.first, "last": last, "faults": faults,
+            "unfinished_bytes": report.unfinished, "torn": report.torn,
+        });
+        terminal::put_json(&format!("{report:#}"))?;
+        return Ok(done);
+    }
     for fault in &report.faults {
         terminal::complain(fault);
     }
@@ -160,7 +175,7 @@ fn verify(path: &Path, anchor: Option<&Anchor>) -> io::Result<ExitCode> {
         let (count, first, last) = (report.records, report.first, report.last);
         terminal::say(format_args!("{count} records, {first} to {}; hash of the last: {}", last.seq, last.hex()))?;
     }
-    Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(done)
 }
 
 fn tail(path: &Path, count: usize, follow: bool) -> io::Result<()> {

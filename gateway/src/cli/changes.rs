@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use crate::http::Method;
@@ -15,31 +15,42 @@ pub(super) enum ConfigCommand {
     ///
     /// Compares the file with what is in force. Nothing is changed, no policy is loaded and no upstream is asked. Ends with
     /// 0 if a reload would change nothing, with 1 if it would or cannot be done, and with 64 if the file cannot be used.
-    Diff(RunningGateway),
+    Diff(ChangesOptions),
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ChangesOptions {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    gateway: RunningGateway,
 }
 
 /// `weir reload`.
-pub(super) fn reload(gateway: &RunningGateway) -> anyhow::Result<ExitCode> {
-    let report = ask(gateway, Method::POST)?;
-    let lines = lines(&report);
-    terminal::say(if lines.is_empty() { "nothing has changed".to_owned() } else { lines.join("\n") })?;
+pub(super) fn reload(options: &ChangesOptions) -> anyhow::Result<ExitCode> {
+    show(options, Method::POST, "nothing has changed")?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn run(command: &ConfigCommand) -> anyhow::Result<ExitCode> {
-    let ConfigCommand::Diff(gateway) = command;
-    let lines = lines(&ask(gateway, Method::GET)?);
-    if lines.is_empty() {
-        terminal::say("a reload would change nothing")?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    terminal::say(lines.join("\n"))?;
-    Ok(ExitCode::FAILURE)
+    let ConfigCommand::Diff(options) = command;
+    let changes = show(options, Method::GET, "a reload would change nothing")?;
+    Ok(if changes { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn ask(gateway: &RunningGateway, method: Method) -> anyhow::Result<Value> {
+/// Asks the gateway that runs, and prints what changes. Whether anything does.
+fn show(options: &ChangesOptions, method: Method, nothing: &str) -> anyhow::Result<bool> {
+    let ChangesOptions { json, gateway } = options;
     let socket = gateway.socket()?;
-    super::runtime()?.block_on(gateway.ask(&socket, method, "/reload"))
+    let report: Value = super::runtime()?.block_on(gateway.ask(&socket, method, "/reload"))?;
+    let lines = lines(&report);
+    if *json {
+        terminal::put_json(&format!("{report:#}"))?;
+    } else {
+        terminal::say(if lines.is_empty() { nothing.to_owned() } else { lines.join("\n") })?;
+    }
+    Ok(!lines.is_empty())
 }
 
 /// One line for each change.

@@ -8,10 +8,10 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use super::{Cli, terminal};
+use super::{commands, terminal};
 
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -34,7 +34,7 @@ pub(super) struct ManOptions {
 /// `weir completions`.
 pub(super) fn completions(options: &CompletionsOptions) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(options.shell, &mut Cli::command(), "weir", &mut script);
+    clap_complete::generate(options.shell, &mut commands(), "weir", &mut script);
     io::stdout().lock().write_all(&script)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -44,7 +44,7 @@ pub(super) fn man(options: &ManOptions) -> anyhow::Result<ExitCode> {
     let folder: &Path = &options.folder;
     let shown = || folder.display().to_string();
     fs::create_dir_all(folder).with_context(shown)?;
-    clap_mangen::generate_to(Cli::command(), folder).with_context(shown)?;
+    clap_mangen::generate_to(commands(), folder).with_context(shown)?;
     terminal::say(format_args!("wrote a page for each command to {}", shown()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use crate::{
     config::{Config, LoginStore, SharedStore, default_file, store_password},
@@ -19,6 +20,9 @@ pub(super) enum StoreCommand {
     /// Reaches its server, opens it with its key, writes to it and counts what it holds. Ends with 69 if the server does not
     /// answer, with 1 if anything else is wrong, with 64 if the configuration cannot be used.
     Check {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         options: StoreOptions,
     },
@@ -33,6 +37,9 @@ pub(super) enum StoreCommand {
         /// A URL as for `store.url`, with its password in WEIR_STORE_PASSWORD, or a file.
         #[arg(long, value_name = "URL|FILE")]
         to: String,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         options: StoreOptions,
     },
@@ -50,15 +57,16 @@ pub(super) struct StoreOptions {
 
 pub(super) fn run(command: &StoreCommand) -> anyhow::Result<ExitCode> {
     let _log = telemetry::start("warn");
-    let (StoreCommand::Check { options } | StoreCommand::Migrate { options, .. }) = command;
+    let (StoreCommand::Check { options, .. } | StoreCommand::Migrate { options, .. }) = command;
     let config = super::load(&options.config)?;
     let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
     let done = super::runtime()?.block_on(async {
         match command {
-            StoreCommand::Check { .. } => check(&manager).await,
-            StoreCommand::Migrate { to, .. } => {
+            StoreCommand::Check { json, .. } => check(&manager, *json).await,
+            StoreCommand::Migrate { to, json, .. } => {
                 let other = Config { store: target(to, &config)?, ..config };
-                migrate(&manager, &CredentialManager::new(&other, options.allow_plaintext_token_store)).await
+                let other = CredentialManager::new(&other, options.allow_plaintext_token_store);
+                migrate(&manager, &other, *json).await
             }
         }
     });
@@ -84,11 +92,19 @@ fn target(to: &str, config: &Config) -> Result<LoginStore, BadConfig> {
     Ok(LoginStore { path: config.store.path.clone(), shared: Some(shared), key })
 }
 
-async fn check(manager: &CredentialManager) -> anyhow::Result<ExitCode> {
+async fn check(manager: &CredentialManager, json: bool) -> anyhow::Result<ExitCode> {
     /// A smaller difference of clocks harms nothing.
     const SOON: i64 = 1000;
     let mut text = manager.store_place();
-    let Some(StoreReport { version, clock_ahead, entries }) = manager.report_store().await? else {
+    let report = manager.report_store().await?;
+    if json {
+        let report = report.map(|StoreReport { version, clock_ahead, entries }| {
+            json!({ "version": version, "clock_ahead_ms": clock_ahead, "entries": entries })
+        });
+        terminal::put_json(&format!("{:#}", json!({ "place": text, "report": report })))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(StoreReport { version, clock_ahead, entries }) = report else {
         terminal::say(format_args!("{text} is not there yet: the first login makes it."))?;
         return Ok(ExitCode::SUCCESS);
     };
@@ -104,10 +120,19 @@ async fn check(manager: &CredentialManager) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn migrate(manager: &CredentialManager, other: &CredentialManager) -> anyhow::Result<ExitCode> {
+async fn migrate(manager: &CredentialManager, other: &CredentialManager, json: bool) -> anyhow::Result<ExitCode> {
     let Some(StoreCopy { copied, same, newer, removed, unreadable }) = manager.copy_store(other).await? else {
         anyhow::bail!("there is no store at {}, so nothing was copied", manager.store_place());
     };
+    let done = if unreadable == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if json {
+        let report = json!({
+            "to": other.store_place(), "copied": copied, "same": same, "newer": newer, "removed": removed,
+            "unreadable": unreadable,
+        });
+        terminal::put_json(&format!("{report:#}"))?;
+        return Ok(done);
+    }
     let mut text = format!("{} entries were copied to {}", copied.values().sum::<usize>(), other.store_place());
     for (namespace, count) in &copied {
         text.push_str(&format!("\n  {namespace}  {count}"));
@@ -122,5 +147,5 @@ async fn migrate(manager: &CredentialManager, other: &CredentialManager) -> anyh
         text.push_str(&format!("\n{what}: {count}"));
     }
     terminal::say(text)?;
-    Ok(if unreadable == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(done)
 }

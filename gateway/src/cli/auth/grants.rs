@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
 use crate::{
     cli::terminal,
@@ -26,6 +27,9 @@ pub(in crate::cli) enum GrantsCommand {
         /// Those of one person: the subject (`sub`) in their token.
         #[arg(long, value_name = "SUBJECT")]
         subject: Option<String>,
+        /// As JSON, with times in seconds since 1970.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         options: AuthOptions,
     },
@@ -60,14 +64,18 @@ pub(super) async fn run(about: &CommandScope, command: &GrantsCommand) -> anyhow
         bail!("clients do not sign in at this gateway; an `[authorization_server]` in the configuration lets them");
     }
     match command {
-        GrantsCommand::List { subject, .. } => list(about, subject.as_deref()).await,
+        GrantsCommand::List { subject, json, .. } => list(about, subject.as_deref(), *json).await,
         GrantsCommand::Revoke { which, .. } => revoke(about, which).await,
     }
 }
 
-async fn list(about: &CommandScope, subject: Option<&str>) -> anyhow::Result<ExitCode> {
+async fn list(about: &CommandScope, subject: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
     let mut all = about.manager.issuer_store().grants(None).await?;
     all.retain(|grant| subject.is_none_or(|subject| grant.grant.subject == subject));
+    if json {
+        terminal::put_json(&format!("{:#}", Value::from(all.iter().map(as_json).collect::<Vec<_>>())))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if all.is_empty() {
         terminal::say("No client is signed in.")?;
     }
@@ -81,6 +89,14 @@ async fn list(about: &CommandScope, subject: Option<&str>) -> anyhow::Result<Exi
         terminal::say(format_args!("  calls {}  client_id {client}  issuer {issuer}", printable(&granted.resource)))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(grant: &ClientGrant) -> Value {
+    let ClientGrant { since, until, grant: granted, .. } = grant;
+    json!({
+        "subject": granted.subject, "issuer": granted.vouched_by, "name": grant.name(), "client_id": granted.client,
+        "resource": granted.resource, "since": since, "until": until,
+    })
 }
 
 async fn revoke(about: &CommandScope, which: &RevokedGrants) -> anyhow::Result<ExitCode> {
