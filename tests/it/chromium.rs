@@ -78,6 +78,11 @@ async fn from_first_page_to_result(window: Window) {
         assert!(sight.complaints.is_empty() && sight.barriers.is_empty(), "{sight:?}");
         assert_eq!(sight.fetched.len(), 1, "the page is one answer: {sight:?}");
     }
+    println!(
+        "{}: the first paint took {:?} ms",
+        window.name,
+        sights.iter().map(|sight| sight.paint).collect::<Vec<_>>()
+    );
     assert!(sights[0].text.contains("healthy") && sights[0].text.contains("Try again"), "{sights:?}");
     assert!(sights[3].text.contains("Result") && sights[3].text.contains("<b>hi</b>"), "{sights:?}");
 }
@@ -85,6 +90,12 @@ async fn from_first_page_to_result(window: Window) {
 #[tokio::test]
 async fn a_tool_is_tried_at_a_desk() {
     from_first_page_to_result(Window::light("console-desk", 1280, 800)).await;
+}
+
+#[tokio::test]
+async fn a_tool_is_tried_at_a_desk_in_the_dark_and_with_a_phone_in_the_light() {
+    from_first_page_to_result(Window { is_dark: true, ..Window::light("console-desk-dark", 1280, 800) }).await;
+    from_first_page_to_result(Window::light("console-phone-light", 390, 844)).await;
 }
 
 #[tokio::test]

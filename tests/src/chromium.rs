@@ -46,6 +46,8 @@ pub struct Sight {
     pub text: String,
     /// How wide the page is, in pixels; wider than the window if one has to scroll to the side.
     pub width: u32,
+    /// How long the first of it took from the click until it was there, in milliseconds.
+    pub paint: Option<f64>,
     /// What was fetched on the way, in order.
     pub fetched: Vec<String>,
     /// What the browser has to say of the page.

@@ -27,6 +27,9 @@ const TICK: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const SAMPLE: Duration = Duration::from_secs(5);
 
+/// For how long nobody wonders that a server has not answered.
+const NO_WONDER: Duration = Duration::from_secs(3);
+
 /// The longest name that is shown whole, in characters.
 const NAME: usize = 16;
 
@@ -172,13 +175,32 @@ fn row(upstream: &Upstream, minute: &CallSample) -> (bool, Vec<String>) {
         minute.median(),
         minute.errors,
     )];
-    lines.extend(status.error.map(|why| format!("  \x1b[{colour}m{}\x1b[0m", printable(&why))));
+    let is_program = !upstream.carries_headers();
+    let why = status.error.or_else(|| starting(status.state, status.since.elapsed(), is_program));
+    lines.extend(why.map(|why| format!("  \x1b[{colour}m{}\x1b[0m", printable(&why))));
     (status.state == UpstreamState::Healthy, lines)
+}
+
+/// What is said of a server that has not answered yet; nothing while that is no wonder.
+fn starting(state: UpstreamState, since: Duration, is_program: bool) -> Option<String> {
+    let is_starting = matches!(state, UpstreamState::Configured | UpstreamState::Connecting);
+    let hint = if is_program { "; npx and uvx download a program before its first start" } else { "" };
+    (is_starting && since >= NO_WONDER).then(|| format!("starting for {} s{hint}", since.as_secs()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_takes_long_to_start_says_for_how_long() {
+        let said = |state, seconds, is_program| starting(state, Duration::from_secs(seconds), is_program);
+        assert_eq!(said(UpstreamState::Connecting, 1, true), None);
+        assert_eq!(said(UpstreamState::Healthy, 60, true), None);
+        assert_eq!(said(UpstreamState::Connecting, 12, false).as_deref(), Some("starting for 12 s"));
+        let program = said(UpstreamState::Configured, 12, true);
+        assert!(program.is_some_and(|text| text.len() <= 78 && text.contains("download")), "it fits 80 columns");
+    }
 
     #[test]
     fn what_came_in_the_last_minute_is_told_from_what_came_before() {

@@ -42,12 +42,13 @@ try {
   page.on('console', (message) => complaints.push(message.text()));
   const look = async (name) => {
     await page.screenshot({ path: `${pictures}-${name}.png`, fullPage: true });
-    const { innerText, scrollWidth } = await page.evaluate(() => ({
+    const { innerText, scrollWidth, paint } = await page.evaluate(() => ({
       innerText: document.body.innerText,
       scrollWidth: document.documentElement.scrollWidth,
+      paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime,
     }));
     const barriers = await inspect(await page.content());
-    const seen = { url: page.url(), text: innerText, width: scrollWidth, barriers };
+    const seen = { url: page.url(), text: innerText, width: scrollWidth, paint, barriers };
     console.log(JSON.stringify({ ...seen, fetched: fetched.splice(0), complaints: complaints.splice(0) }));
   };
   await page.goto(link);
