@@ -2,7 +2,8 @@
 //! seals registrations, and what was used once. What people let clients have is in `client_grants`.
 //!
 //! A key signs for thirty days and is published for two days more, so that no token outlives its key. A new key is
-//! published before it signs: other processes at the same store have read it by then.
+//! published before it signs: other processes at the same store have read it by then. Each key has one successor, and
+//! whoever writes that first makes it.
 
 use std::{
     sync::Arc,
@@ -105,29 +106,41 @@ impl IssuerStore {
     }
 
     async fn read_keys(&self) -> Result<IssuerKeys, IssuerStoreError> {
-        let store = self.token_store.open().await?.store.as_ref();
         let now = seconds(self.token_store.clock.now());
-        let mut found: Vec<(u64, SigningKey)> = Vec::new();
-        for listed in store.list(&[Key::new(KEYS, &[])]).await.map_err(TokenStoreError::from)? {
-            let entry = store.get(&listed.key).await.map_err(TokenStoreError::from)?;
-            let Some(value) = entry.map(|entry| entry.value) else { continue };
-            found.extend(value.about.parse().ok().zip(SigningKey::from_pkcs8(&value.secret)));
-        }
-        // The newest last.
-        found.sort_by_key(|(created, _)| *created);
+        let mut found = self.written_keys().await?;
         let is_due = |(created, _): &(u64, SigningKey)| created + (SIGNS - PUBLISHED_FIRST).as_secs() <= now;
         if found.last().is_none_or(is_due) {
             let key = SigningKey::generate().ok_or(IssuerStoreError::NoRandomness)?;
             let value = Value { about: now.to_string(), secret: Zeroizing::new(key.pkcs8().to_vec()) };
-            let place = Key::new(KEYS, &[key.id()]);
-            store.put(&place, &value, Some(SIGNS + OVERLAP)).await.map_err(TokenStoreError::from)?;
-            found.push((now, key));
+            let place = match found.last() {
+                Some((_, last)) => Key::new(KEYS, &["after", last.id()]),
+                None => Key::new(KEYS, &["first"]),
+            };
+            let store = &self.token_store.open().await?.store;
+            match store.swap(&place, None, &value, Some(SIGNS + OVERLAP)).await.map_err(TokenStoreError::from)? {
+                Swap::Done(_) => found.push((now, key)),
+                // Another process was faster.
+                Swap::Lost(_) => found = self.written_keys().await?,
+            }
         }
         let public = found.iter().map(|(_, key)| key.jwk().clone()).collect();
         let may_sign = |(created, _): &(u64, SigningKey)| created + PUBLISHED_FIRST.as_secs() <= now;
         // The only one signs at once.
         let place = found.iter().rposition(may_sign).unwrap_or_default();
-        Ok(IssuerKeys { signing: found.swap_remove(place).1, public })
+        let signing = found.into_iter().nth(place).ok_or(TokenStoreError::NoKey)?.1;
+        Ok(IssuerKeys { signing, public })
+    }
+
+    /// The keys in the store, the newest last.
+    async fn written_keys(&self) -> Result<Vec<(u64, SigningKey)>, TokenStoreError> {
+        let store = &self.token_store.open().await?.store;
+        let mut found: Vec<(u64, SigningKey)> = Vec::new();
+        for listed in store.list(&[Key::new(KEYS, &[])]).await? {
+            let Some(value) = store.get(&listed.key).await?.map(|entry| entry.value) else { continue };
+            found.extend(value.about.parse().ok().zip(SigningKey::from_pkcs8(&value.secret)));
+        }
+        found.sort_by_key(|(created, _)| *created);
+        Ok(found)
     }
 
     /// The key that seals registrations of clients: the same for all processes at this store, and for good.
