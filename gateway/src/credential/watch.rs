@@ -27,6 +27,9 @@ use super::{
 /// How often to look.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
 
+/// How often to try whether a shared store takes writes.
+const WRITE_LOOK: Duration = Duration::from_secs(5);
+
 /// Tells whether a login is still the one it was: one number to read.
 #[derive(Clone, Debug)]
 pub struct Mark {
@@ -115,14 +118,18 @@ impl Cells {
 }
 
 impl CredentialManager {
-    /// Takes note of whether a shared store answers, and tells the log when that changes.
-    fn note_standing(&self, failure: Option<&StoreError>) {
+    /// Takes note of whether a shared store answers and takes writes, and tells the log when that changes. One that can be
+    /// read has credentials, so nobody has to wait for it.
+    fn note_standing(&self, unread: Option<&StoreError>, unwritten: Option<&StoreError>) {
         let mut standing = self.token_store.standing.lock();
-        let next = match (failure, &*standing) {
-            (_, StoreStanding::Local | StoreStanding::Unwritable(_)) => return,
-            (None, _) => StoreStanding::Reached,
-            (Some(why), StoreStanding::Reached | StoreStanding::Away(_)) => StoreStanding::Away(why.to_string()),
-            (Some(why), StoreStanding::Unasked | StoreStanding::Awaited(_)) => StoreStanding::Awaited(why.to_string()),
+        let next = match (unread, unwritten, &*standing) {
+            (_, _, StoreStanding::Local | StoreStanding::Unwritable(_)) => return,
+            (None, None, _) => StoreStanding::Reached,
+            (None, Some(why), _) => StoreStanding::Away(why.to_string()),
+            (Some(why), _, StoreStanding::Reached | StoreStanding::Away(_)) => StoreStanding::Away(why.to_string()),
+            (Some(why), _, StoreStanding::Unasked | StoreStanding::Awaited(_)) => {
+                StoreStanding::Awaited(why.to_string())
+            }
         };
         match (standing.failure(), next.failure()) {
             (None, Some(why)) => {
@@ -162,9 +169,13 @@ impl CredentialManager {
             return;
         }
         let mut before = None;
+        let mut writing = WriteCheck::default();
         loop {
             let now = self.token_store.state(LoginKey::NAMESPACE).await;
-            self.note_standing(now.as_ref().err());
+            if now.is_ok() {
+                writing.look(&self.token_store.place).await;
+            }
+            self.note_standing(now.as_ref().err(), writing.failure.as_ref());
             self.note_room().await;
             let now = now.ok();
             if now.is_some() && now != before {
@@ -177,6 +188,24 @@ impl CredentialManager {
                 }
             }
             tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// Whether a shared store takes writes.
+#[derive(Default)]
+struct WriteCheck {
+    checked: Option<Instant>,
+    failure: Option<StoreError>,
+}
+
+impl WriteCheck {
+    /// Looks when it is time, and each time as long as the store takes none.
+    async fn look(&mut self, place: &StorePlace) {
+        let StorePlace::Shared(server) = place else { return };
+        if self.failure.is_some() || self.checked.is_none_or(|at| at.elapsed() >= WRITE_LOOK) {
+            self.failure = server.check_write().await.err();
+            self.checked = Some(Instant::now());
         }
     }
 }

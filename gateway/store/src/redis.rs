@@ -117,6 +117,16 @@ impl RedisServer {
         Ok(last.unwrap_or_default())
     }
 
+    /// Writes something of no meaning, which expires soon.
+    ///
+    /// # Errors
+    /// If the server takes no writes: its memory is full, or it is a replica.
+    pub async fn check_write(&self) -> Result<(), StoreError> {
+        let mut command = cmd("SET");
+        command.arg(self.name("written")).arg("").arg("EX").arg(60);
+        self.0.link.send(&command, true).await.map(drop)
+    }
+
     /// What the server is like.
     ///
     /// # Errors
