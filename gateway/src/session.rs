@@ -161,6 +161,8 @@ pub struct Session {
     awaited: Mutex<Vec<(String, String)>>,
     /// The approvals that its client was sent to a page for, by what each stands under, and their ids.
     awaited_approvals: Mutex<Vec<(String, String)>>,
+    /// What a newer Weir has written of it.
+    newer: OnceLock<Box<serde_json::Map<String, serde_json::Value>>>,
     running: RunningRequests,
     questions: Mutex<ClientQuestions>,
     /// How it stands in the store; none if no other gateway can find it.
@@ -245,6 +247,7 @@ impl Session {
             stateless: OnceLock::new(),
             awaited: Mutex::default(),
             awaited_approvals: Mutex::default(),
+            newer: OnceLock::new(),
             running: RunningRequests::default(),
             questions: Mutex::default(),
             registration: Mutex::default(),

@@ -43,6 +43,7 @@ pub(super) struct StoredSession {
     initialize: String,
     version: String,
     log_level: Option<String>,
+    #[serde(default)]
     watched: Vec<(String, String)>,
     /// The number of its own stream; none if an older Weir has written it.
     #[serde(default)]
@@ -52,6 +53,9 @@ pub(super) struct StoredSession {
     sign_ins: Vec<(String, String)>,
     #[serde(default)]
     approvals: Vec<(String, String)>,
+    /// What a newer Weir has written, for the next one that reads it.
+    #[serde(flatten)]
+    newer: serde_json::Map<String, serde_json::Value>,
 }
 
 impl StoredSession {
@@ -81,6 +85,7 @@ impl StoredSession {
             stream: Some(session.streams.own_number()),
             sign_ins: session.awaited(),
             approvals: session.awaited_approvals(),
+            newer: session.newer.get().map(|newer| (**newer).clone()).unwrap_or_default(),
         })
     }
 }
@@ -167,6 +172,40 @@ impl Sessions {
         }
         *session.awaited.lock() = stored.sign_ins;
         *session.awaited_approvals.lock() = stored.approvals;
+        if !stored.newer.is_empty() {
+            // It is new, so nothing is there yet.
+            let _ = session.newer.set(Box::new(stored.newer));
+        }
         Some(session)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// As the release before this one writes it, and the one after has to read it.
+    const RECORD: &str = include_str!("stored/record-0.1.json");
+
+    fn rewritten(record: &Value) -> Value {
+        let stored: StoredSession = serde_json::from_value(record.clone()).unwrap();
+        serde_json::to_value(&stored).unwrap()
+    }
+
+    #[test]
+    fn a_record_of_a_neighbouring_release_is_read_and_written_with_all_it_has() {
+        let mut record: Value = serde_json::from_str(RECORD).unwrap();
+        assert_eq!(rewritten(&record), record, "a field is gone or has another name or form");
+        record["from_a_newer_weir"] = json!({ "is": ["kept"] });
+        assert_eq!(rewritten(&record), record);
+        // What the first gateways with a shared store did not write.
+        for key in ["stream", "sign_ins", "approvals", "watched", "log_level", "reach", "caller"] {
+            record.as_object_mut().unwrap().remove(key);
+            rewritten(&record);
+        }
     }
 }
