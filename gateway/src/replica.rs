@@ -6,7 +6,14 @@
 
 mod identity;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -17,7 +24,7 @@ use url::Url;
 
 use crate::{
     credential::{Replica, ReplicaStore, TokenStoreError},
-    http::{self, HttpClient, HttpTarget, HttpTimeouts, Request, Response},
+    http::{self, HeaderName, HttpClient, HttpTarget, HttpTimeouts, Method, Request, Response},
     telemetry::LogThrottle,
 };
 
@@ -38,6 +45,12 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// How long an answer may take to begin. A call has its own deadline; a gateway that dies is noticed by [`Replicas::lost`].
 const ANSWER: Duration = Duration::from_secs(24 * 3600);
 
+/// After how many words that it serves a gateway looks who is at its own address.
+const LOOKS: u32 = 5;
+
+/// The gateway that has answered.
+pub const ANSWERED_BY: HeaderName = HeaderName::from_static("weir-replica");
+
 /// How many other gateways have connections at rest. Those that were there once are forgotten.
 const TARGETS: usize = 256;
 
@@ -51,7 +64,10 @@ pub struct Replicas {
     read_at: Mutex<Option<Instant>>,
     link: OnceCell<HttpClient>,
     targets: Mutex<HashMap<String, Arc<HttpTarget>>>,
+    /// Whether this one answers others.
+    listens: AtomicBool,
     told: LogThrottle,
+    told_of_address: LogThrottle,
 }
 
 /// A gateway that serves.
@@ -93,7 +109,9 @@ impl Replicas {
             read_at: Mutex::default(),
             link: OnceCell::new(),
             targets: Mutex::default(),
+            listens: AtomicBool::new(false),
             told: LogThrottle::default(),
+            told_of_address: LogThrottle::default(),
         })
     }
 
@@ -122,7 +140,7 @@ impl Replicas {
     /// for dead meanwhile.
     pub async fn announce<F: Future<Output = ()>>(&self, returned: impl Fn() -> F) {
         let mut last = Instant::now();
-        loop {
+        for count in 0_u32.. {
             match self.look().await {
                 Ok(()) => {
                     if last.elapsed() >= ALIVE {
@@ -136,8 +154,55 @@ impl Replicas {
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(ANNOUNCED).await;
+            let looking = async {
+                if count % LOOKS == 0 {
+                    self.check_address().await;
+                }
+            };
+            // Whatever comes of it, the others hear of this one in time.
+            tokio::join!(tokio::time::sleep(ANNOUNCED), tokio::time::timeout(ANNOUNCED, looking)).1.ok();
         }
+    }
+
+    /// Says that this gateway answers others from now on, or does no more.
+    pub fn set_listening(&self, listens: bool) {
+        self.listens.store(listens, Ordering::Relaxed);
+    }
+
+    /// Tells the operator if the address of this gateway leads to another one: sessions would go back and forth.
+    async fn check_address(&self) {
+        if !self.listens.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(other) = self.answering_at(&self.me.address).await
+            && other != self.me.id
+            && self.listens.load(Ordering::Relaxed)
+            && self.told_of_address.is_due()
+        {
+            tracing::error!(
+                address = self.me.address,
+                "the address of this gateway leads to another gateway; set `replica.address` to one of its own at each, \
+                 such as \"${{env:POD_IP}}\""
+            );
+        }
+    }
+
+    /// The gateway that answers a new connection to an address, if one does.
+    async fn answering_at(&self, address: &str) -> Option<String> {
+        let client = self.client().await.ok()?;
+        let target = new_target(client, address, CONNECT).ok()?;
+        let request = Request { method: Method::GET, headers: &[], body: None };
+        let response = client.send_at(&target, "/", request).await.ok()?;
+        response.header(&ANSWERED_BY)?.to_str().ok().map(str::to_owned)
+    }
+
+    async fn client(&self) -> Result<&HttpClient, ReplicaError> {
+        let unreachable = |why: &dyn ToString| ReplicaError::Unreachable(why.to_string());
+        let client = self.link.get_or_try_init(|| async {
+            let identity = self.identity().await.map_err(|why| unreachable(&why))?;
+            Ok(HttpClient::secured_by(identity.client().map_err(|why| unreachable(&why))?))
+        });
+        client.await
     }
 
     async fn look(&self) -> Result<(), TokenStoreError> {
@@ -217,11 +282,7 @@ impl Replicas {
     /// When there is no answer.
     pub async fn send(&self, to: &Replica, path: &str, request: Request<'_>) -> Result<Response, ReplicaError> {
         let unreachable = |why: &dyn ToString| ReplicaError::Unreachable(why.to_string());
-        let client = self.link.get_or_try_init(|| async {
-            let identity = self.identity().await.map_err(|why| unreachable(&why))?;
-            Ok(HttpClient::secured_by(identity.client().map_err(|why| unreachable(&why))?))
-        });
-        let client = client.await?;
+        let client = self.client().await?;
         let target = self.target(client, to).map_err(|why| unreachable(&why))?;
         match client.send_at(&target, path, request).await {
             // Its port is closed, so the process that had it has ended.
@@ -238,14 +299,18 @@ impl Replicas {
         if let Some(target) = targets.get(&to.address) {
             return Ok(Arc::clone(target));
         }
-        let url = Url::parse(&format!("https://{}/", to.address)).map_err(|_| http::Error::Url("it is no address"))?;
-        let target = Arc::new(client.target(&url, HttpTimeouts { connect: CONNECT, read: ANSWER })?);
+        let target = Arc::new(new_target(client, &to.address, ANSWER)?);
         if targets.len() >= TARGETS {
             targets.clear();
         }
         targets.insert(to.address.clone(), Arc::clone(&target));
         Ok(target)
     }
+}
+
+fn new_target(client: &HttpClient, address: &str, read: Duration) -> Result<HttpTarget, http::Error> {
+    let url = Url::parse(&format!("https://{address}/")).map_err(|_| http::Error::Url("it is no address"))?;
+    client.target(&url, HttpTimeouts { connect: CONNECT, read })
 }
 
 /// 421: the gateway that is meant is not the one that was reached, or has not what it was asked for (RFC 9110 §15.5.20).

@@ -103,6 +103,7 @@ impl ReplicaListener {
                 }
             },
         };
+        self.registry.replicas().set_listening(true);
         let port = Arc::new(ReplicaPort::new(app, self.registry.replicas().me().clone()));
         // All requests come from a few addresses.
         let whole = |shares: Shares| Shares { principal: shares.total, ..shares };
@@ -112,6 +113,7 @@ impl ReplicaListener {
             ..limits
         });
         listener.serve(port, settings, ListenFds::new(Mutex::new(Fds::new())), ended).await;
+        self.registry.replicas().set_listening(false);
     }
 
     /// How the address is secured.

@@ -2,8 +2,8 @@
 //! answers, or a browser that has signed in there.
 //!
 //! The request goes to that gateway as it came, with who its caller has proved to be in place of what proves it. The answer
-//! comes back as it is. When the other gateway is gone, a session is taken over and the request answered here. Nothing is
-//! sent twice: what the other gateway may have seen is answered with an error that says so.
+//! comes back as it is. When the other gateway is gone, a session is taken over and the request answered here. What the other
+//! gateway may have seen is sent again only if it may run twice, and else answered with an error that says so.
 
 use std::{
     net::SocketAddr,
@@ -14,14 +14,14 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use weir_mcp::{Era, InboundRequest, Message, classify::classify_bare, message::Kind};
+use weir_mcp::{Era, InboundRequest, Message, classify::classify_bare, message::Kind, method::safe_to_repeat};
 
 use crate::{
     caller::{Caller, CallerRecord},
     credential::Replica,
     http::{CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response},
     proxy::{Answer, CLIENT_GONE},
-    replica::{MISDIRECTED, ReplicaError, Replicas},
+    replica::{ANSWERED_BY, MISDIRECTED, ReplicaError, Replicas},
     session::{Claim, SessionRegistry},
 };
 
@@ -72,6 +72,16 @@ impl Whereabouts {
     fn refused(answer: Answer) -> Self {
         Self::Refused(Box::new(answer))
     }
+}
+
+/// What came of sending a request to another gateway.
+enum Carried {
+    /// It is known where it is answered.
+    Done(Whereabouts),
+    /// That gateway is gone, and has not seen it, or it may run twice.
+    Gone,
+    /// The connection broke, and it may run twice.
+    Again,
 }
 
 /// What a request is for.
@@ -145,7 +155,7 @@ impl App {
     /// Finds out where a request is answered, and has it answered there.
     pub(super) async fn at_owner(&self, wanted: Wanted, exchange: &mut HttpExchange) -> Whereabouts {
         let Some(registry) = self.proxy.registry() else { return Whereabouts::Here };
-        for _ in 0..TRIES {
+        for attempt in 1..=TRIES {
             let record = match registry.find(&wanted.id).await {
                 Ok(Some(record)) => record,
                 Ok(None) => return Whereabouts::Here,
@@ -153,10 +163,11 @@ impl App {
             };
             // Where this gateway is the owner, the session is over, or comes here in this moment.
             if let Some(owner) = record.owner.as_ref().filter(|owner| *owner != registry.replicas().me()) {
-                match self.carry(registry.replicas(), owner, exchange).await {
-                    Some(whereabouts) => return whereabouts,
-                    None if !wanted.is_session => return Whereabouts::Here,
-                    None => {}
+                match self.carry(registry.replicas(), owner, exchange, attempt < TRIES).await {
+                    Carried::Done(whereabouts) => return whereabouts,
+                    Carried::Again => continue,
+                    Carried::Gone if !wanted.is_session => return Whereabouts::Here,
+                    Carried::Gone => {}
                 }
             }
             if *self.draining.borrow() {
@@ -183,7 +194,10 @@ impl App {
         let Some(gateway) = self.proxy.waits_at(message) else { return Whereabouts::Here };
         let Some(gateway) = registry.replicas().other(&gateway).await else { return Whereabouts::Here };
         exchange.keep_body(message.bytes().clone());
-        self.carry(registry.replicas(), &gateway, exchange).await.unwrap_or(Whereabouts::Here)
+        match self.carry(registry.replicas(), &gateway, exchange, false).await {
+            Carried::Done(whereabouts) => whereabouts,
+            Carried::Gone | Carried::Again => Whereabouts::Here,
+        }
     }
 
     /// Answers a browser, at the gateway that knows it.
@@ -193,27 +207,29 @@ impl App {
             && let Some(gateway) = self.connect.gateway_of(exchange)
             && let Some(gateway) = registry.replicas().other(&gateway).await
         {
-            match self.carry(registry.replicas(), &gateway, exchange).await {
-                Some(Whereabouts::Answered) => return,
-                Some(Whereabouts::Refused(answer)) => {
+            match self.carry(registry.replicas(), &gateway, exchange, false).await {
+                Carried::Done(Whereabouts::Answered) => return,
+                Carried::Done(Whereabouts::Refused(answer)) => {
                     return deliver::deliver(exchange, *answer, self.draining.subscribe()).await;
                 }
-                Some(Whereabouts::Here) | None => {}
+                Carried::Done(Whereabouts::Here) | Carried::Gone | Carried::Again => {}
             }
         }
         self.connect(exchange).await;
     }
 
-    /// Has another gateway answer a request. None if that gateway is gone.
-    async fn carry(&self, replicas: &Replicas, owner: &Replica, exchange: &mut HttpExchange) -> Option<Whereabouts> {
+    /// Has another gateway answer a request. One that is lost with it and may run twice is left to be sent `again`, where
+    /// there is to be another try.
+    async fn carry(&self, replicas: &Replicas, owner: &Replica, exchange: &mut HttpExchange, again: bool) -> Carried {
         if replicas.is_replaced_by_me(owner) {
-            return None;
+            return Carried::Gone;
         }
+        let refused = |answer| Carried::Done(Whereabouts::refused(answer));
         let limit = if connect::is_page(exchange.path()) { connect::FORM } else { self.proxy.snapshot().limits().body };
         let body = match exchange.method() {
             "POST" => match exchange.read_body(limit).await {
                 Ok(body) => Some(body),
-                Err(why) => return Some(Whereabouts::refused(refusal::body(&why, limit))),
+                Err(why) => return refused(refusal::body(&why, limit)),
             },
             _ => None,
         };
@@ -226,31 +242,46 @@ impl App {
             sent = passed_on.send(replicas, owner, body.clone()) => sent,
             () = replicas.lost(owner) => Err(ReplicaError::Lost),
             // In the modern era that cancels the call, and then its own gateway has to see it.
-            () = exchange.gone() => return Some(Whereabouts::refused(Answer::empty(CLIENT_GONE))),
+            () = exchange.gone() => return refused(Answer::empty(CLIENT_GONE)),
         };
         match sent {
             Ok(response) => {
                 self.pass_back(response, exchange, replicas.lost(owner)).await;
-                Some(Whereabouts::Answered)
+                Carried::Done(Whereabouts::Answered)
             }
-            Err(ReplicaError::Gone) => None,
+            Err(ReplicaError::Gone) => Carried::Gone,
             Err(why @ ReplicaError::Unreachable(_)) => match replicas.is_serving(owner).await {
-                Ok(false) => None,
-                Ok(true) | Err(_) => Some(Whereabouts::refused(refusal::gateway_away(&why.to_string()))),
+                Ok(false) => Carried::Gone,
+                Ok(true) | Err(_) => refused(refusal::gateway_away(&why.to_string())),
             },
             Err(why @ (ReplicaError::BrokenOff(_) | ReplicaError::Lost)) => {
+                let request = body.and_then(|body| match InboundRequest::parse(body) {
+                    Ok(InboundRequest::Single(message)) if message.kind() == Kind::Request => Some(message),
+                    _ => None,
+                });
+                if may_run_twice(exchange, request.as_ref()) {
+                    match why {
+                        ReplicaError::Lost => return Carried::Gone,
+                        _ if again => return Carried::Again,
+                        _ => {}
+                    }
+                }
                 tracing::warn!(
                     gateway = owner.address,
                     "a request was lost with the gateway that has its session: {why}"
                 );
-                let message = body.and_then(|body| match InboundRequest::parse(body) {
-                    Ok(InboundRequest::Single(message)) if message.kind() == Kind::Request => Some(message),
-                    _ => None,
-                });
-                let id = message.as_ref().and_then(|message| message.id());
-                Some(Whereabouts::refused(refusal::gateway_lost(id)))
+                refused(refusal::gateway_lost(request.as_ref().and_then(|message| message.id())))
             }
         }
+    }
+}
+
+/// Whether a request does no harm where another gateway may have begun it: a stream is opened again, a session ends once, and
+/// what only reads reads again.
+fn may_run_twice(exchange: &HttpExchange, request: Option<&Message>) -> bool {
+    match exchange.method() {
+        "GET" | "DELETE" => true,
+        _ => request.is_some_and(|message| safe_to_repeat(message.method())),
     }
 }
 
@@ -352,7 +383,8 @@ impl Handler for ReplicaPort {
     async fn handle(self: &Arc<Self>, exchange: &mut HttpExchange) {
         let forwarded = Forwarded::of(exchange).filter(|forwarded| forwarded.to == self.me.id);
         let Some(forwarded) = forwarded else {
-            return exchange.respond(MISDIRECTED, &[], Bytes::new()).await;
+            let me = HeaderValue::from_str(&self.me.id).ok().map(|id| (ANSWERED_BY, id));
+            return exchange.respond(MISDIRECTED, me.as_slice(), Bytes::new()).await;
         };
         match Box::pin(self.app.is_owner(exchange)).await {
             Some(true) => {}
@@ -371,5 +403,31 @@ impl Handler for ReplicaPort {
         if let Some(answer) = self.app.answer_admitted(exchange).await {
             deliver::deliver(exchange, answer, self.app.draining.subscribe()).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// As the release before this one sends it, and the one after has to read it.
+    const MESSAGE: &str = include_str!("session_owner/forwarded-0.1.json");
+
+    #[test]
+    fn a_message_of_a_neighbouring_release_is_read_and_written_with_all_it_has() {
+        let mut message: Value = serde_json::from_str(MESSAGE).unwrap();
+        let read = |message: &Value| serde_json::from_value::<Forwarded>(message.clone()).unwrap();
+        assert_eq!(
+            serde_json::to_value(read(&message)).unwrap(),
+            message,
+            "a field is gone, or has another name or form"
+        );
+        message["from_a_newer_weir"] = json!(true);
+        message["caller"]["from_a_newer_weir"] = json!(true);
+        assert_eq!(read(&message).host.as_deref(), Some("weir.example.com"));
     }
 }
