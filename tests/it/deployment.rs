@@ -149,6 +149,68 @@ fn helm_renders_a_pod_that_is_confined() {
     assert!(is_good && several.contains("replicas: 3") && several.contains("kind: PodDisruptionBudget"), "{several}");
     let (is_good, scaled) = render(&["--set", "autoscaling.enabled=true,persistence.enabled=false"]);
     assert!(is_good && scaled.contains("kind: HorizontalPodAutoscaler") && !scaled.contains("replicas: 1"), "{scaled}");
+    let (is_good, scaled) = render(&[
+        "--set",
+        "autoscaling.enabled=true,persistence.enabled=false,autoscaling.targetCPUUtilizationPercentage=0",
+        "--set-string",
+        "autoscaling.podMetrics.weir_calls_running=64",
+    ]);
+    let pods = "    - type: Pods\n      pods:\n        metric:\n          name: weir_calls_running\n";
+    assert!(is_good && scaled.contains(pods) && scaled.contains("averageValue: \"64\""), "{scaled}");
+    assert!(!scaled.contains("type: Resource\n"), "{scaled}");
     let (is_good, said) = tool("helm", &["template", "team", chart]).unwrap();
     assert!(!is_good && said.contains("the text of weir.toml is needed"), "{said}");
+}
+
+/// The file of Compose, the configuration of its gateways and those of its balancers fit each other.
+#[test]
+fn compose_has_two_gateways_a_store_and_balancers_that_find_each_other() {
+    let file = config("compose.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let mounted = text.lines().filter_map(|line| line.split_once("[\"./")?.1.split_once(':')).map(|(name, _)| name);
+    let mounted: Vec<&str> = mounted.collect();
+    assert_eq!(mounted, ["replicas.toml", "nginx.conf", "Caddyfile", "haproxy.cfg"]);
+    for name in &mounted {
+        let own = fs::read_to_string(config(name)).unwrap();
+        match *name {
+            "replicas.toml" => {
+                let store =
+                    own.lines().find_map(|line| line.strip_prefix("url = \"valkey://")?.strip_suffix(":6379\""));
+                assert!(text.contains(&format!("\n  {}:\n", store.expect("the store has a name"))), "{own}");
+                for variable in ["WEIR_STORE_KEY", "REPLICA_ADDRESS"] {
+                    assert!(own.contains(variable) && text.matches(&format!("{variable}:")).count() >= 2, "{variable}");
+                }
+            }
+            // Each balancer has the addresses that the gateways have here, and the port that is published.
+            _ => {
+                for address in ["10.0.0.1", "10.0.0.2"] {
+                    assert!(own.contains(&format!("{address}:8080")), "{name}: {address}");
+                    assert!(text.contains(&format!("ipv4_address: {address}")), "{address}");
+                }
+                assert!(own.contains("listen 8080") || own.contains(":8080"), "{name}");
+            }
+        }
+    }
+    let ended = Command::new(weir_tests::paths::weir())
+        .args(["list", "--config"])
+        .arg(config("replicas.toml"))
+        .env("WEIR_STORE_KEY", weir_tests::terminal::KEY)
+        .env("REPLICA_ADDRESS", "10.0.0.1")
+        .output()
+        .unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let known = [("docker", &["compose"][..]), ("docker-compose", &[])];
+    let checked = known.into_iter().any(|(program, first)| {
+        let mut command = Command::new(program);
+        command.args(first).arg("-f").arg(&file).args(["--profile", "nginx", "config", "-q"]);
+        let Ok(ended) = command.env("WEIR_STORE_KEY", "x").output() else { return false };
+        let said = String::from_utf8_lossy(&ended.stderr);
+        // A client without the plugin does not know the word.
+        let has_plugin = !said.contains("unknown");
+        assert!(ended.status.success() || !has_plugin, "{said}");
+        has_plugin
+    });
+    if !checked {
+        eprintln!("NOT CHECKED: `docker compose config`: there is no Compose on this machine");
+    }
 }

@@ -18,22 +18,22 @@ use weir_tests::{Authority, Browser, Client, Gateway, Issuer, LEGACY, Peer, Requ
 use crate::sign_in::{AUDIENCE, guarded, modern, text};
 
 /// What a client is told whose gateway died with its call.
-const LOST: &str = "the gateway that ran this call has ended, and the call may have run";
+pub(crate) const LOST: &str = "the gateway that ran this call has ended, and the call may have run";
 
-fn config(redis: &Redis, upstream: &str) -> String {
+pub(crate) fn config(redis: &Redis, upstream: &str) -> String {
     format!(
         "[replica]\nlisten = \"127.0.0.1:0\"\n\n[store]\nurl = {:?}\nkey = {{ env = \"WEIR_TESTS_KEY\" }}\n\n{upstream}",
         redis.url()
     )
 }
 
-async fn stub() -> Stub {
+pub(crate) async fn stub() -> Stub {
     let tools = ["echo", "hold", "steps"].map(str::to_owned).to_vec();
     Stub::offering(Offer { tools, capabilities: json!({ "logging": {} }), ..Offer::default() }).await
 }
 
 /// Two gateways at one store, before the same upstream.
-async fn pair(redis: &Redis, upstream: &str) -> [Gateway; 2] {
+pub(crate) async fn pair(redis: &Redis, upstream: &str) -> [Gateway; 2] {
     let config = config(redis, upstream);
     let both = [Gateway::start_with(&config, &ENVIRONMENT).await, Gateway::start_with(&config, &ENVIRONMENT).await];
     for gateway in &both {
@@ -45,17 +45,17 @@ async fn pair(redis: &Redis, upstream: &str) -> [Gateway; 2] {
 /// The same behind a balancer that keeps nobody anywhere.
 pub(crate) async fn balanced(redis: &Redis, upstream: &str) -> ([Gateway; 2], Balancer) {
     let gateways = pair(redis, upstream).await;
-    let balancer = Balancer::start(free_port(), [&gateways[0], &gateways[1]].map(|gateway| gateway.address())).await;
+    let balancer = Balancer::start(free_port(), &[&gateways[0], &gateways[1]].map(|gateway| gateway.address())).await;
     (gateways, balancer)
 }
 
-fn call(client: &Client, tool: &str) -> (u64, Request) {
+pub(crate) fn call(client: &Client, tool: &str) -> (u64, Request) {
     let meta = json!({ "progressToken": "t" });
     client.request("tools/call", json!({ "name": tool, "arguments": { "message": "the end" }, "_meta": meta }))
 }
 
 /// Calls a tool through this gateway, whichever the client knows; the status and the text that comes back.
-async fn echo(gateway: &Gateway, client: &Client) -> (u16, Value) {
+pub(crate) async fn echo(gateway: &Gateway, client: &Client) -> (u16, Value) {
     let (id, request) = call(client, "echo");
     let response = gateway.send(request).await;
     let status = response.status;
@@ -65,12 +65,12 @@ async fn echo(gateway: &Gateway, client: &Client) -> (u16, Value) {
     }
 }
 
-async fn echoes(gateway: &Gateway, client: &Client) {
+pub(crate) async fn echoes(gateway: &Gateway, client: &Client) {
     assert_eq!(echo(gateway, client).await, (200, json!("the end")), "{}", gateway.log());
 }
 
 /// Listens, after this event if it is one.
-async fn listen(gateway: &Gateway, client: &Client, after: Option<&str>) -> Response {
+pub(crate) async fn listen(gateway: &Gateway, client: &Client, after: Option<&str>) -> Response {
     let request = Request::get("/mcp/stub").header("accept", "text/event-stream");
     let request = after.into_iter().fold(request, |request, id| request.header("last-event-id", id));
     let request = request.header("mcp-session-id", client.session_id()).header("mcp-protocol-version", LEGACY);
@@ -84,7 +84,7 @@ fn say(stub: &Stub, data: &str) {
 }
 
 /// The id of the next event.
-async fn event_id(events: &mut Events) -> String {
+pub(crate) async fn event_id(events: &mut Events) -> String {
     events.next().await.and_then(|event| event.id).expect("an event with an id")
 }
 
@@ -379,7 +379,7 @@ async fn a_browser_signs_in_through_a_balancer_and_the_call_goes_on() {
     let config = format!("public_url = \"http://127.0.0.1:{port}\"\n{auth}{}", config(&redis, &upstream));
     let environment = [ENVIRONMENT[0], ("WEIR_TESTS_SECRET", "s3cret: +&%")];
     let gateways = [Gateway::start_with(&config, &environment).await, Gateway::start_with(&config, &environment).await];
-    let balancer = Balancer::start(port, [&gateways[0], &gateways[1]].map(|gateway| gateway.address())).await;
+    let balancer = Balancer::start(port, &[&gateways[0], &gateways[1]].map(|gateway| gateway.address())).await;
     for (person, rounds) in [("ada", 3), ("eve", 3)] {
         let mut browser = Browser::of(person);
         let token = token_of(authority.issuer(), &mut browser, AUDIENCE).await;
@@ -416,7 +416,7 @@ async fn two_gateways_each_of_which_dies_time_and_again_end_no_session_and_answe
     let mut gateways =
         vec![Gateway::start_with(&config, &ENVIRONMENT).await, Gateway::start_with(&config, &ENVIRONMENT).await];
     let addresses = [gateways[0].address(), gateways[1].address()];
-    let balancer = Balancer::start(port, addresses).await;
+    let balancer = Balancer::start(port, &addresses).await;
     let mut clients = Vec::new();
     for _ in 0..8 {
         clients.push(Client::legacy_at(balancer.address(), "/mcp/stub", LEGACY, &json!({})).await);

@@ -2,7 +2,7 @@
 # Installs the real servers and clients that the tests use, below this directory. Safe to run again: it does
 # nothing while the manifests are as they were.
 #
-# Needs python3 and npm; as root it installs a missing python3-venv by itself.
+# Needs python3 and npm; as root it installs missing packages of Debian by itself.
 # Leaves: node_modules/ and .venv/ here and in oauth/, .venv-sdk1/ (version 1 of the Python SDK and what needs it) and
 # .tools/bin/node, a link to a Node that is new enough for all of them.
 set -euo pipefail
@@ -35,6 +35,8 @@ command -v npm >/dev/null || install_package npm
 command -v tmux >/dev/null || install_package tmux
 command -v redis-server >/dev/null || install_package redis-server
 command -v haproxy >/dev/null || install_package haproxy
+command -v nginx >/dev/null || install_package nginx-light
+command -v caddy >/dev/null || install_package caddy
 
 rm -f "$stamp"
 mkdir -p .tools/bin
