@@ -48,4 +48,10 @@ short![
     sigterm,
     upgrade,
     reloads,
+    replicas_killed,
+    store_restarts,
+    store_fails_over,
+    store_cut_off,
+    store_slow,
+    clocks_differ,
 ];

@@ -80,6 +80,11 @@ impl Cutter {
         Self { address, open, accepting: accepting.abort_handle(), fault }
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The URL of `path`.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)

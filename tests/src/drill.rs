@@ -11,6 +11,7 @@ use std::time::Duration;
 mod gateway_faults;
 mod load;
 mod random;
+mod replica_faults;
 mod rig;
 mod soak;
 mod upstream_faults;
@@ -35,6 +36,14 @@ pub struct Scale {
     pub unavailable: Duration,
     /// How often the configuration changes.
     pub reloads: u32,
+    /// How many gateways share a store.
+    pub gateways: usize,
+    /// How often one of them is killed.
+    pub kills: u32,
+    /// Between two kills.
+    pub kill_pause: Duration,
+    /// How long the store is away.
+    pub store_outage: Duration,
     /// Whether clients on the official SDKs call too.
     pub sdks: bool,
 }
@@ -49,6 +58,10 @@ impl Scale {
         outage: Duration::from_millis(500),
         unavailable: Duration::from_millis(500),
         reloads: 10,
+        gateways: 2,
+        kills: 2,
+        kill_pause: Duration::from_secs(1),
+        store_outage: Duration::from_secs(1),
         sdks: false,
     };
     /// As `make drill` has it.
@@ -60,6 +73,10 @@ impl Scale {
         outage: Duration::from_secs(4),
         unavailable: Duration::from_secs(60),
         reloads: 100,
+        gateways: 3,
+        kills: 24,
+        kill_pause: Duration::from_secs(5),
+        store_outage: Duration::from_secs(12),
         sdks: true,
     };
 }
@@ -135,6 +152,12 @@ drills![
     gateway_faults::sigterm,
     gateway_faults::upgrade,
     gateway_faults::reloads,
+    replica_faults::replicas_killed,
+    replica_faults::store_restarts,
+    replica_faults::store_fails_over,
+    replica_faults::store_cut_off,
+    replica_faults::store_slow,
+    replica_faults::clocks_differ,
 ];
 
 /// The drill of this name.

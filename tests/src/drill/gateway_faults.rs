@@ -18,7 +18,7 @@ use crate::wait::until;
 use crate::{Gateway, Stub};
 
 /// What fakes the clock of a program (Debian's `libfaketime`).
-const FAKETIME: [&str; 2] =
+pub(super) const FAKETIME: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
 
 /// How large a file may become on the full disk, in bytes: none grows any more.
@@ -100,8 +100,8 @@ pub(super) async fn sigterm(scale: Scale) -> Result {
     let (stub, children) = (Stub::start().await, Launch::everything().config("process"));
     let mut gateway = Gateway::start(&(stub.config("stub") + &children)).await;
     gateway.healthy(&["stub", "process"]).await;
-    let load = Load::start(&gateway, scale, "stub", Probe::Echo, scale.clients, Tolerance::End).await;
-    let processes = Load::start(&gateway, scale, "process", Probe::Long, 2, Tolerance::End).await;
+    let load = Load::start(gateway.address(), scale, "stub", Probe::Echo, scale.clients, Tolerance::End).await;
+    let processes = Load::start(gateway.address(), scale, "process", Probe::Long, 2, Tolerance::End).await;
     load.recovers().await;
     processes.recovers().await;
     let children = gateway.children();

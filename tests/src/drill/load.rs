@@ -16,7 +16,7 @@ use super::Scale;
 use crate::paths::{node, peers, python};
 use crate::process::Process;
 use crate::wait::{PATIENCE, until};
-use crate::{Client, Gateway};
+use crate::{Client, Gateway, LEGACY};
 
 /// How many loads there were: no two calls have the same message.
 static LOADS: AtomicU64 = AtomicU64::new(0);
@@ -43,6 +43,8 @@ pub(super) enum Tolerance {
     Errors,
     /// The same; and those that the gateway has never seen, since it ends, are not answered.
     End,
+    /// Each is answered, or its client is told that it is not: by a status of 5xx or a connection that breaks.
+    Broken,
 }
 
 /// What the calls came to.
@@ -80,6 +82,8 @@ pub(super) struct Load {
 enum Outcome {
     Right,
     Error(String),
+    /// There is no answer, and the client knows.
+    Broken(String),
     Unanswered(String),
     Wrong(String),
 }
@@ -113,7 +117,7 @@ impl Probe {
 impl Load {
     /// Starts `count` clients of an upstream; every other one is a legacy one.
     pub(super) async fn start(
-        gateway: &Gateway,
+        address: SocketAddr,
         scale: Scale,
         upstream: &str,
         probe: Probe,
@@ -122,7 +126,7 @@ impl Load {
     ) -> Self {
         let (over, told) = watch::channel(false);
         let right: Arc<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
-        let (mut clients, address) = (JoinSet::new(), gateway.address());
+        let mut clients = JoinSet::new();
         let load = LOADS.fetch_add(1, Ordering::SeqCst);
         for number in 0..count {
             let (path, prefix) = match number % 4 {
@@ -130,8 +134,8 @@ impl Load {
                 _ => (format!("/mcp/{upstream}"), String::new()),
             };
             let client = match number % 2 {
-                0 => Client::legacy(gateway, &path).await,
-                _ => Client::modern(gateway, &path),
+                0 => Client::legacy_at(address, &path, LEGACY, &json!({})).await,
+                _ => Client::modern_at(address, &path),
             };
             let (told, right) = (told.clone(), Arc::clone(&right));
             let name = format!("load-{load}-client-{number}");
@@ -221,8 +225,11 @@ impl Calls {
                     right.fetch_add(1, Ordering::SeqCst);
                 }
                 Outcome::Error(_) if self.tolerance != Tolerance::Nothing => tally.errors += 1,
-                Outcome::Unanswered(_) if self.tolerance == Tolerance::End => tally.unanswered.push(expected),
-                Outcome::Error(why) | Outcome::Unanswered(why) | Outcome::Wrong(why) => {
+                Outcome::Broken(_) if self.tolerance == Tolerance::Broken => tally.errors += 1,
+                Outcome::Broken(_) | Outcome::Unanswered(_) if self.tolerance == Tolerance::End => {
+                    tally.unanswered.push(expected)
+                }
+                Outcome::Error(why) | Outcome::Broken(why) | Outcome::Unanswered(why) | Outcome::Wrong(why) => {
                     tally.failures.push(format!("{expected} at {}: {why}", self.address));
                 }
             }
@@ -244,7 +251,7 @@ impl Calls {
         };
         let (status, is_stream, body) = match timeout(PATIENCE, whole).await {
             Err(_) => return Outcome::Unanswered(format!("no answer within {PATIENCE:?}")),
-            Ok(Err(why)) => return Outcome::Unanswered(why),
+            Ok(Err(why)) => return Outcome::Broken(why),
             Ok(Ok(whole)) => whole,
         };
         let messages = if is_stream {
@@ -255,6 +262,9 @@ impl Calls {
         let is_answer = |message: &&Value| message["id"] == json!(id) && message.get("method").is_none();
         let answers: Vec<_> = messages.iter().filter(is_answer).collect();
         let [answer] = answers[..] else {
+            if answers.is_empty() && status >= 500 && self.tolerance == Tolerance::Broken {
+                return Outcome::Broken(format!("status {status}"));
+            }
             return Outcome::Wrong(format!("{} answers, with status {status}: {body}", answers.len()));
         };
         if answer["error"].is_object() || answer["result"]["isError"] == true {

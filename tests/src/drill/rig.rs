@@ -83,11 +83,12 @@ impl Rig {
 
     async fn loads(&self, tolerance: Tolerance) -> (Load, Load) {
         let (scale, gateway) = (self.scale, &self.gateway);
-        let mut well = Load::start(gateway, scale, "well", Probe::Echo, scale.clients, Tolerance::Nothing).await;
+        let mut well =
+            Load::start(gateway.address(), scale, "well", Probe::Echo, scale.clients, Tolerance::Nothing).await;
         if scale.sdks {
             well = well.with_sdks(gateway, scale, "well").await;
         }
-        (well, Load::start(gateway, scale, "faulty", self.probe, self.clients, tolerance).await)
+        (well, Load::start(gateway.address(), scale, "faulty", self.probe, self.clients, tolerance).await)
     }
 
     /// Lets `fault` happen under load, and says what came of it.

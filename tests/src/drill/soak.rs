@@ -95,7 +95,7 @@ pub async fn soak(time: Duration, seed: u64) -> Result<String, Vec<String>> {
     let mut loads = Vec::new();
     for (upstream, probe, clients) in CLIENTS {
         let tolerance = if upstream == "well" { Tolerance::Nothing } else { Tolerance::Errors };
-        loads.push(Load::start(&field.gateway, scale, upstream, probe, clients, tolerance).await);
+        loads.push(Load::start(field.gateway.address(), scale, upstream, probe, clients, tolerance).await);
     }
     let (end, mut samples, mut faults) = (Instant::now() + time, Vec::new(), 0);
     while Instant::now() < end {
