@@ -8,12 +8,18 @@ mod columns;
 pub mod page;
 mod rows;
 
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
 
 pub use columns::{Column, columns};
 pub use rows::{Row, rows};
 
+use crate::balancer::Balancer;
 use crate::gateway::Gateway;
+use crate::peer::free_port;
+use crate::redis::Redis;
+use crate::terminal::ENVIRONMENT;
 
 /// What is tried at each station, in this order.
 pub const STEPS: [&str; 4] = ["call", "pages", "notification", "cancel"];
@@ -67,17 +73,40 @@ pub async fn without(columns: &[Column]) -> Vec<Cell> {
 pub async fn through(row: &Row, columns: &[Column]) -> Vec<Option<Cell>> {
     let config: String = columns.iter().map(Column::config).collect();
     let gateway = Gateway::start(&config).await;
+    healthy(&gateway, columns).await;
+    tour(row, columns, gateway.address()).await
+}
+
+/// The same through two gateways at one store, behind a balancer that keeps nobody anywhere.
+pub async fn through_two(row: &Row, columns: &[Column]) -> Vec<Option<Cell>> {
+    let redis = Redis::start().await;
+    let upstreams: String = columns.iter().map(Column::config).collect();
+    let store = format!("[store]\nurl = {:?}\nkey = {{ env = \"WEIR_TESTS_KEY\" }}\n", redis.url());
+    let config = format!("{store}[replica]\nlisten = \"127.0.0.1:0\"\n{upstreams}");
+    let start = || Gateway::start_with(&config, &ENVIRONMENT);
+    let gateways = <[Gateway; 2]>::from(tokio::join!(start(), start()));
+    for gateway in &gateways {
+        healthy(gateway, columns).await;
+    }
+    let balancer = Balancer::start(free_port(), &gateways.each_ref().map(Gateway::address)).await;
+    tour(row, columns, balancer.address()).await
+}
+
+async fn healthy(gateway: &Gateway, columns: &[Column]) {
     let names: Vec<&str> = columns.iter().map(|column| column.key).collect();
     gateway.healthy(&names).await;
+}
+
+async fn tour(row: &Row, columns: &[Column], gateway: SocketAddr) -> Vec<Option<Cell>> {
     let stations = columns.iter().filter_map(|column| {
-        let target = row.target(&gateway, column)?;
+        let target = row.target(gateway, column)?;
         Some(column.station(target))
     });
     let seen = row.tour(stations.collect()).await;
     columns
         .iter()
         .map(|column| {
-            seen.get(column.key).map(Cell::of).or_else(|| row.target(&gateway, column).map(|_| Cell::default()))
+            seen.get(column.key).map(Cell::of).or_else(|| row.target(gateway, column).map(|_| Cell::default()))
         })
         .collect()
 }

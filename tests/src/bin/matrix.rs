@@ -1,14 +1,14 @@
 //! Writes the page `tests/MATRIX.md`: who was tried with whom. `make matrix` runs it.
 //!
 //! With the name of a part of a client as argument, sends only clients that have it in their titles, and prints the page
-//! instead of writing it.
+//! instead of writing it. With `--two`, sends them through two gateways behind a balancer, and prints what is lost there.
 #![allow(clippy::print_stdout, reason = "this is a command")]
 #![allow(clippy::expect_used, reason = "a run that cannot go on has nothing to say")]
 
 use std::process::ExitCode;
 
 use weir_tests::matrix::page::{Line, Scenarios, Suite, failures, page};
-use weir_tests::matrix::{columns, rows, through, without};
+use weir_tests::matrix::{Cell, Column, columns, rows, through, through_two, without};
 use weir_tests::peer::Launch;
 use weir_tests::suite::{Way, client_scenarios, run, run_client};
 use weir_tests::{Gateway, Peer, paths};
@@ -25,16 +25,20 @@ async fn main() -> ExitCode {
 }
 
 async fn work() {
-    let only = std::env::args().nth(1);
+    let (flags, names): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|word| word.starts_with("--"));
+    let (two, only) = (flags.iter().any(|flag| flag == "--two"), names.into_iter().next());
     let is_meant = |title: &str| only.as_ref().is_none_or(|only| title.contains(only.as_str()));
     let columns = columns().await;
     let without = without(&columns).await;
     let mut lines: Vec<Line> = Vec::new();
     for row in rows().into_iter().filter(|row| is_meant(&row.title)) {
-        let cells = through(&row, &columns).await;
+        let cells = if two { through_two(&row, &columns).await } else { through(&row, &columns).await };
         let line = (row, cells);
         eprint!("{}\n{}", line.0.title, failures(&columns, &line));
         lines.push(line);
+    }
+    if two {
+        return report_lost(&columns, &without, &lines);
     }
     let (suites, scenarios) = if only.is_none() { (suites().await, scenarios().await) } else { Default::default() };
     let page = page(&columns, &without, &lines, &suites, &scenarios);
@@ -42,6 +46,21 @@ async fn work() {
         println!("{page}");
     } else {
         std::fs::write(paths::tests().join("MATRIX.md"), page).expect("the page can be written");
+    }
+}
+
+/// Says what works without a gateway and not through two.
+fn report_lost(columns: &[Column], without: &[Cell], lines: &[Line]) {
+    for (row, cells) in lines {
+        let mut good = 0;
+        for ((column, cell), without) in columns.iter().zip(cells).zip(without) {
+            let Some(cell) = cell else { continue };
+            match cell.lost(without) {
+                lost if lost.is_empty() => good += 1,
+                lost => println!("{} at {}: LOST {}: {:?}", row.title, column.key, lost.join(", "), cell.failures),
+            }
+        }
+        println!("{}: nothing lost at {good} of {} servers", row.title, cells.iter().flatten().count());
     }
 }
 

@@ -1,6 +1,7 @@
 //! The real clients.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use tokio::time::timeout;
 use super::columns::{Column, npm, pypi};
 use super::command;
 use crate::driver::{Choice, Target, inspect};
-use crate::gateway::Gateway;
 use crate::paths::{node, peers, python, python1, weir};
 
 /// A whole tour: what one station may take, twice over.
@@ -49,8 +49,8 @@ enum Way {
 
 impl Row {
     /// Where this client finds a server; none if it cannot get there.
-    pub(super) fn target(&self, gateway: &Gateway, column: &Column) -> Option<Value> {
-        let url = gateway.url(&format!("/mcp/{}", column.key));
+    pub(super) fn target(&self, gateway: SocketAddr, column: &Column) -> Option<Value> {
+        let url = format!("http://{gateway}/mcp/{}", column.key);
         let weir = weir();
         let weir = weir.to_str()?;
         Some(match self.way {
