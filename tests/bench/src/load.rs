@@ -8,7 +8,7 @@ use crate::wire::{Inbox, Message, WireError};
 use anyhow::{Context, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -113,11 +113,19 @@ pub(crate) struct Client {
 impl Client {
     /// Connects, initializes if the era asks for it, makes one call and reads its answer in full.
     pub(crate) async fn open(target: &Target, era: Era, workload: Workload) -> Result<Self> {
-        let mut connection = Connection::open(target).await?;
+        /// Of two gateways each has half of the sessions, and half of the calls of each session, as behind a balancer that
+        /// keeps nobody anywhere.
+        static OPENED: AtomicUsize = AtomicUsize::new(0);
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        let gateway = |number: usize| target.other.filter(|_| number % 2 == 1).unwrap_or(target.address);
+        let mut connection = Connection::open_at(gateway(number)).await?;
         let session = match era {
             Era::Legacy => connection.initialize(target).await?,
             Era::Modern => None,
         };
+        if target.other.is_some() {
+            connection = Connection::open_at(gateway(number / 2)).await?;
+        }
         let request = messages::request(target, era, workload, session.as_deref());
         let mut client = Self { connection, target: target.clone(), session, workload, request };
         let answer = client.connection.exchange(client.request.next()).await?;

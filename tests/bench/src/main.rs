@@ -9,7 +9,9 @@ mod floor;
 mod load;
 mod messages;
 mod process;
+mod redis;
 mod rounds;
+mod sessions;
 mod startup;
 mod subjects;
 mod table;
@@ -19,6 +21,7 @@ mod wire;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use process::Process;
+use redis::Redis;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -52,6 +55,9 @@ struct Arguments {
     /// Count instructions with valgrind instead of CPU time, and leave the profiles in DIR
     #[arg(long, value_name = "DIR")]
     instructions: Option<PathBuf>,
+    /// Instead of calls, measure what this many idle legacy sessions take in a shared store
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["quick", "only", "out"])]
+    sessions: Option<usize>,
     /// Also write everything to FILE: rows as CSV if it ends in .csv, else all as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -115,7 +121,15 @@ async fn bench(arguments: &Arguments) -> Result<ExitCode> {
         weir: weir(arguments)?,
         nginx: on_path("nginx"),
         instructions: arguments.instructions.clone(),
+        redis: match on_path("redis-server") {
+            Some(program) => Some(Redis::start(&program, dir.path()).await?),
+            None => None,
+        },
     };
+    if let Some(count) = arguments.sessions {
+        writeln!(std::io::stdout(), "{}", sessions::measure(&place, count).await?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(dir) = &place.instructions {
         std::fs::create_dir_all(dir)?;
     }

@@ -48,6 +48,8 @@ pub(crate) struct Target {
     pub(crate) path: String,
     pub(crate) prefix: &'static str,
     pub(crate) token: Option<String>,
+    /// Another gateway at the same store.
+    pub(crate) other: Option<SocketAddr>,
 }
 
 impl Target {

@@ -2,7 +2,7 @@
 
 use crate::load::{self, Figures, Load};
 use crate::messages::{Era, Workload};
-use crate::process::Process;
+use crate::process::{Family, Process};
 use crate::subjects::{self, Place, Running, SUBJECTS, Subject};
 use crate::table::Cell;
 use crate::{Arguments, note};
@@ -102,10 +102,10 @@ async fn turn(
     };
     let process = running.process.as_ref().unwrap_or(upstream);
     let figures = async {
-        let family = process.family()?;
+        let families = running.others.iter().chain([process]).map(Process::family).collect::<Result<Vec<_>>>()?;
         let cost = || match &place.instructions {
             Some(dir) => process.instructions(dir),
-            None => family.cpu(),
+            None => families.iter().map(Family::cpu).sum::<Result<f64>>(),
         };
         load::measure(&load, cost).await
     };

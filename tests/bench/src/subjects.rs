@@ -3,7 +3,8 @@
 use crate::load::{Client, Connection};
 use crate::messages::{Era, Target, Workload};
 use crate::process::{self, Process, free_address, shown};
-use anyhow::{Result, bail};
+use crate::redis::Redis;
+use anyhow::{Context, Result, bail};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,6 +53,10 @@ pub(crate) enum Kind {
     WeirSse,
     /// The same before the upstream as one child process for all; its CPU time is not counted.
     WeirStdio,
+    /// Gateways with the shipped policies at one store. Of two each call is at whichever comes next.
+    WeirShared {
+        gateways: usize,
+    },
 }
 
 /// Nothing decides anything: no credential is needed.
@@ -108,6 +113,9 @@ when = "args.payload.size() >= 0"
 /// What the tokens of callers are for.
 pub(crate) const AUDIENCE: &str = "bench";
 
+/// What opens the store that gateways share.
+const STORE_KEY: &str = "c2VjcmV0IGtleSBvZiB0aGUgc3RvcmUsIDMyIGJ5dGU=";
+
 /// Where the upstream is called by its own names.
 const ENDPOINT: &str = "/mcp/bench";
 
@@ -135,6 +143,8 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "weir, translating, all at /mcp", kind: Kind::WeirTranslating { path: "/mcp", prefix: "bench__" } },
     Subject { name: "weir, SSE upstream", kind: Kind::WeirSse },
     Subject { name: "weir, stdio upstream", kind: Kind::WeirStdio },
+    Subject { name: "weir, shared store", kind: Kind::WeirShared { gateways: 1 } },
+    Subject { name: "weir, two gateways", kind: Kind::WeirShared { gateways: 2 } },
 ];
 
 /// The configuration that start and memory are measured with.
@@ -155,9 +165,21 @@ pub(crate) struct Place {
     pub(crate) nginx: Option<PathBuf>,
     /// Where profiles are left, if instructions are counted instead of CPU time.
     pub(crate) instructions: Option<PathBuf>,
+    /// What gateways share, absent where it is not installed.
+    pub(crate) redis: Option<Redis>,
 }
 
 impl Place {
+    /// The tables of a gateway that shares the store.
+    pub(crate) fn shared(&self) -> Result<String> {
+        let redis = self.redis.as_ref().context("there is no redis-server")?;
+        let key = "{ env = \"WEIR_STORE_KEY\" }";
+        Ok(format!(
+            "[store]\nurl = \"redis://{}\"\nkey = {key}\n\n[replica]\nlisten = \"127.0.0.1:0\"",
+            redis.address()
+        ))
+    }
+
     pub(crate) fn has(&self, subject: &Subject) -> bool {
         match subject.kind {
             // What all stand before is not started for one of them.
@@ -170,6 +192,7 @@ impl Place {
             | Kind::WeirTranslating { .. }
             | Kind::WeirSse
             | Kind::WeirStdio => self.weir.is_some(),
+            Kind::WeirShared { .. } => self.weir.is_some() && self.redis.is_some(),
         }
     }
 }
@@ -180,7 +203,7 @@ pub(crate) fn without(subject: &str) -> Option<&'static str> {
     let path = match SUBJECTS.iter().find(|known| known.name == subject)?.kind {
         Kind::WeirTranslating { path, .. } | Kind::Weir { settings: OAUTH, path, .. } => path,
         Kind::WeirProving { rules: "" } | Kind::Weir { settings: AUDITED, .. } => ENDPOINT,
-        Kind::WeirDeciding { .. } => ENDPOINT,
+        Kind::WeirDeciding { .. } | Kind::WeirShared { .. } => ENDPOINT,
         // What rules cost beside the check of a token.
         Kind::WeirProving { .. } => return Some("weir, [auth]"),
         _ => return None,
@@ -200,6 +223,8 @@ impl Subject {
 pub(crate) struct Running {
     /// None for the upstream, which is not ours to end.
     pub(crate) process: Option<Process>,
+    /// Other gateways at its store.
+    pub(crate) others: Vec<Process>,
     pub(crate) target: Target,
     /// From the start of the process to the end of its first answer.
     pub(crate) took: Duration,
@@ -208,7 +233,8 @@ pub(crate) struct Running {
 /// Starts `subject` in front of the upstream of that era with that many tools and waits for its first right answer.
 pub(crate) async fn start(place: &Place, subject: &Subject, era: Era, tools: usize) -> Result<Running> {
     let path = format!("/{era}/{tools}");
-    let mut target = Target { address: free_address()?, path: path.clone(), prefix: "", token: None };
+    let mut target = Target { address: free_address()?, path: path.clone(), prefix: "", token: None, other: None };
+    let mut others = Vec::new();
     let command = match subject.kind {
         Kind::Direct => {
             target.address = place.upstream;
@@ -262,11 +288,20 @@ pub(crate) async fn start(place: &Place, subject: &Subject, era: Era, tools: usi
             target.path = ENDPOINT.to_owned();
             Some(weir(place, target.address, &reach)?)
         }
+        Kind::WeirShared { gateways } => {
+            let reach = format!("url = \"http://{}{path}\"\n{SHIPPED}\n\n{}", place.upstream, place.shared()?);
+            target.path = ENDPOINT.to_owned();
+            if gateways > 1 {
+                target.other = Some(free_address()?);
+                others.push(beside(place, &target, &reach, era, tools).await?);
+            }
+            Some(weir(place, target.address, &reach)?)
+        }
     };
     let begin = Instant::now();
     let Some(mut command) = command else {
         let client = first_answer(&target, era, tools, (None, READY_LIMIT)).await?;
-        return running(None, target, begin, client).await;
+        return running(None, others, target, begin, client).await;
     };
     let mut limit = READY_LIMIT;
     if let Some(dir) = &place.instructions {
@@ -285,13 +320,28 @@ pub(crate) async fn start(place: &Place, subject: &Subject, era: Era, tools: usi
             return Err(error.context(format!("{}\n{said}", shown(&command))));
         }
     };
-    running(Some(process), target, begin, client).await
+    running(Some(process), others, target, begin, client).await
 }
 
-async fn running(process: Option<Process>, target: Target, begin: Instant, client: Client) -> Result<Running> {
+/// Another gateway at the same store, once it answers.
+async fn beside(place: &Place, target: &Target, reach: &str, era: Era, tools: usize) -> Result<Process> {
+    let address = target.other.context("it has an address")?;
+    let process = Process::start(&mut weir(place, address, reach)?)?;
+    let own = Target { address, other: None, ..target.clone() };
+    first_answer(&own, era, tools, (None, READY_LIMIT)).await?.close().await?;
+    Ok(process)
+}
+
+async fn running(
+    process: Option<Process>,
+    others: Vec<Process>,
+    target: Target,
+    begin: Instant,
+    client: Client,
+) -> Result<Running> {
     let took = begin.elapsed();
     client.close().await?;
-    Ok(Running { process, target, took })
+    Ok(Running { process, others, target, took })
 }
 
 /// Asks for the list until it comes and is whole.
@@ -323,14 +373,14 @@ fn floor(place: &Place, address: SocketAddr) -> Result<Command> {
     Ok(command)
 }
 
-fn weir(place: &Place, address: SocketAddr, reach: &str) -> Result<Command> {
+pub(crate) fn weir(place: &Place, address: SocketAddr, reach: &str) -> Result<Command> {
     let Some(binary) = &place.weir else { bail!("there is no weir binary") };
     let file = place.dir.join(format!("weir-{}.toml", address.port()));
     let text = format!("listen = \"{address}\"\n\n[upstreams.bench]\n{reach}\n");
     std::fs::write(&file, text)?;
     let mut command = Command::new(binary);
     command.args(["serve", "--config"]).arg(&file);
-    command.env("WEIR_BENCH_TOKEN", "not-a-secret");
+    command.env("WEIR_BENCH_TOKEN", "not-a-secret").env("WEIR_STORE_KEY", STORE_KEY);
     // The cache of compiled policies is this run's own: cold once, warm from then on.
     command.env("XDG_CACHE_HOME", place.dir.join("cache")).env("XDG_STATE_HOME", place.dir.join("state"));
     Ok(command)

@@ -50,8 +50,13 @@ fn refuses_errors_and_short_answers() {
 
 #[test]
 fn ids_change_in_place() {
-    let target =
-        Target { address: ([127, 0, 0, 1], 80).into(), path: "/mcp".to_owned(), prefix: "bench__", token: None };
+    let target = Target {
+        address: ([127, 0, 0, 1], 80).into(),
+        path: "/mcp".to_owned(),
+        prefix: "bench__",
+        token: None,
+        other: None,
+    };
     let mut request = request(&target, Era::Modern, Workload::Burst, None);
     let length = request.next().len();
     let bytes = String::from_utf8_lossy(request.next()).into_owned();
