@@ -209,6 +209,8 @@ impl Wire {
             all[gathered..gathered + taken].copy_from_slice(&slices[..taken]);
             let sent = ready!(Pin::new(&mut self.io).poll_write_vectored(context, &all[..gathered + taken]))?;
             match sent.checked_sub(self.gathered.len()) {
+                // TLS may take one slice at a time. To tell that nothing was sent would break the connection off.
+                Some(0) if !self.gathered.is_empty() => self.gathered.clear(),
                 Some(sent) => {
                     self.gathered.clear();
                     return Poll::Ready(Ok(sent));
