@@ -97,11 +97,19 @@ impl Gateway {
     /// # Panics
     /// When it does not start, with what it said.
     pub async fn upgrade(&self, config: &str) -> Self {
+        self.upgrade_with(config, &[]).await
+    }
+
+    /// The same, with environment variables on top of the test's own.
+    ///
+    /// # Panics
+    /// When it does not start, with what it said.
+    pub async fn upgrade_with(&self, config: &str, environment: &[(&str, &str)]) -> Self {
         let waiting = |mut command: Command| {
             command.arg("--upgrade");
             command
         };
-        Self::started_in(&self.address.to_string(), config, &[], Some(Arc::clone(&self.state)), waiting).await
+        Self::started_in(&self.address.to_string(), config, environment, Some(Arc::clone(&self.state)), waiting).await
     }
 
     async fn started(address: &str, config: &str, environment: &[(&str, &str)]) -> Self {

@@ -1,0 +1,245 @@
+//! Gateways at one store where something goes wrong between them, with the store or with their addresses.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use weir_tests::client::answer;
+use weir_tests::cutter::{Cutter, Fault};
+use weir_tests::peer::free_port;
+use weir_tests::redis::Redis;
+use weir_tests::stub::Offer;
+use weir_tests::terminal::ENVIRONMENT;
+use weir_tests::wait::{PATIENCE, until};
+use weir_tests::{Client, Gateway, Issuer, Request, Stub};
+
+use crate::replicas::{LOST, call, config, echo, echoes, event_id, listen, pair, stub};
+
+/// A wire to the store that can be broken.
+async fn wire(redis: &Redis) -> Cutter {
+    Cutter::start(([127, 0, 0, 1], redis.port()).into()).await
+}
+
+fn keys(redis: &Redis, namespace: &str) -> usize {
+    let said = redis.ask(&["keys", &format!("weir:{{{namespace}}}:e:*")]);
+    said.lines().filter(|line| !line.is_empty()).count()
+}
+
+/// Calls until the call comes back.
+async fn echoes_soon(gateway: &Gateway, client: &Client) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let (status, why) = echo(gateway, client).await;
+        if status == 200 {
+            return;
+        }
+        assert!(status == 503 && Instant::now() < end, "{status} {why} {}", gateway.log());
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn gateways_that_start_at_once_sign_with_one_key() {
+    let (issuer, stub, redis) = (Issuer::start().await, Stub::start().await, Redis::start().await);
+    let wire = wire(&redis).await;
+    wire.fail(Fault::Delay(Duration::from_millis(100)));
+    let start = async || {
+        let port = free_port();
+        let config = format!(
+            "public_url = \"http://127.0.0.1:{port}\"\n[auth]\nissuer = {:?}\naudience = \"api://weir\"\n\
+             [authorization_server]\n[store]\nurl = \"redis://{}\"\nkey = {{ env = \"WEIR_TESTS_KEY\" }}\n{}",
+            issuer.issuer(),
+            wire.address(),
+            stub.config("stub")
+        );
+        Gateway::start_at_with(port, &config, &ENVIRONMENT).await
+    };
+    let (one, other) = tokio::join!(start(), start());
+    let published = async |gateway: &Gateway| gateway.send(Request::get("/oauth/jwks")).await.json().await;
+    let (first, second): (Value, Value) = tokio::join!(published(&one), published(&other));
+    assert_eq!(first["keys"].as_array().map(Vec::len), Some(1), "{first}");
+    assert_eq!(first, second);
+    assert_eq!(keys(&redis, "signing-key"), 1);
+}
+
+#[tokio::test]
+async fn readiness_says_that_the_store_takes_no_writes() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let gateway = Gateway::start_with(&config(&redis, &stub.config("stub")), &ENVIRONMENT).await;
+    gateway.healthy(&["stub"]).await;
+    let says = async |wanted: Option<&str>| {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let (status, body) = gateway.readiness().await;
+            assert_eq!(status, 200, "{body}");
+            let is_so = match wanted {
+                Some(wanted) => body["store"].as_str().is_some_and(|store| store.contains(wanted)),
+                None => body["store"].is_null(),
+            };
+            if is_so {
+                return;
+            }
+            assert!(Instant::now() < end, "not {wanted:?}: {body} {}", gateway.log());
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    says(None).await;
+    redis.ask(&["config", "set", "maxmemory", "1"]);
+    says(Some("its memory is full")).await;
+    redis.ask(&["config", "set", "maxmemory", "0"]);
+    says(None).await;
+    redis.ask(&["replicaof", "127.0.0.1", "1"]);
+    says(Some("it is a replica")).await;
+    redis.ask(&["replicaof", "no", "one"]);
+    says(None).await;
+    until("the log says so each time", || gateway.log().matches("the store is back").count() == 2).await;
+}
+
+#[tokio::test]
+async fn a_gateway_whose_address_leads_to_another_says_so() {
+    const SAID: &str = "leads to another gateway";
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let config = config(&redis, &stub.config("stub"));
+    let shared = format!("127.0.0.1:{}", free_port());
+    let one = config.replace("127.0.0.1:0", &shared);
+    let other = config.replace("listen = \"127.0.0.1:0\"", &format!("listen = \"127.0.0.1:0\"\naddress = {shared:?}"));
+    let one = Gateway::start_with(&one, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&other, &ENVIRONMENT).await;
+    other.logs(SAID).await;
+    assert!(!one.log().contains(SAID), "{}", one.log());
+}
+
+#[tokio::test]
+async fn what_only_reads_is_asked_again_when_its_gateway_dies() {
+    let lists = json!({ "resources/list": [{ "uri": "stub://all", "name": "all" }] });
+    let offer = Offer { capabilities: json!({ "resources": {} }), lists, ..Offer::default() };
+    let (stub, redis) = (Stub::offering(offer).await, Redis::start().await);
+    let before = Cutter::start(stub.address()).await;
+    let upstream = format!("[upstreams.stub]\nurl = {:?}\n", before.url("/mcp"));
+    let [mut one, other] = pair(&redis, &upstream).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    echoes(&one, &client).await;
+    // Requests arrive, and are not answered.
+    before.fail(Fault::Drop);
+    let (id, request) = client.request("resources/read", json!({ "uri": "stub://all" }));
+    let address = other.address();
+    let reading = tokio::spawn(async move { request.send(address).await });
+    until("the upstream was asked", || !stub.asked("resources/read").is_empty()).await;
+    before.fail(Fault::None);
+    before.fail(Fault::Drop);
+    one.signal(Signal::KILL);
+    one.end().await;
+    before.fail(Fault::None);
+    let response = reading.await.unwrap();
+    let status = response.status;
+    assert_eq!(status, 200, "{} {}", response.json().await, other.log());
+    assert!(answer(response, id).await["result"]["contents"].is_array(), "{}", other.log());
+}
+
+#[tokio::test]
+async fn a_session_that_ended_while_its_gateway_stood_still_stays_ended() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let [one, other] = pair(&redis, &stub.config("stub")).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    one.signal(Signal::STOP);
+    echoes_soon(&other, &client).await;
+    assert_eq!(other.send(client.closing()).await.status, 200);
+    one.signal(Signal::CONT);
+    let end = Instant::now() + PATIENCE;
+    while echo(&one, &client).await.0 != 404 {
+        assert!(Instant::now() < end, "{}", one.log());
+        sleep(Duration::from_millis(50)).await;
+    }
+    // It would be written time and again.
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(keys(&redis, "sessions"), 0);
+    assert_eq!((echo(&one, &client).await.0, echo(&other, &client).await.0), (404, 404));
+}
+
+#[tokio::test]
+async fn long_messages_pass_between_gateways() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let [one, other] = pair(&redis, &stub.config("stub")).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    for length in [20_000, 60_000, 200_000, 1 << 20] {
+        let long = "x".repeat(length);
+        let (id, request) = client.request("tools/call", json!({ "name": "echo", "arguments": { "message": long } }));
+        let answered = answer(other.send(request).await, id).await;
+        assert!(answered["result"]["content"][0]["text"] == long.as_str(), "the answer is whole");
+    }
+}
+
+#[tokio::test]
+async fn a_long_answer_has_no_copy() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let [mut one, other] = pair(&redis, &stub.config("stub")).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    let long = "x".repeat(1 << 20);
+    let params = json!({ "name": "steps", "arguments": { "message": long }, "_meta": { "progressToken": "t" } });
+    let (id, request) = client.request("tools/call", params);
+    let mut events = one.send(request).await.events();
+    event_id(&mut events).await;
+    let last = event_id(&mut events).await;
+    drop(events);
+    stub.release(3);
+    until("it has its answer", || stub.held() == 0).await;
+    let resumed = listen(&other, &client, Some(&last)).await.events().messages().await;
+    assert!(resumed.last().unwrap()["result"]["content"][0]["text"] == long.as_str(), "its own gateway has it");
+    until("the store has a copy of the rest", || keys(&redis, "session-events") >= 3).await;
+    one.signal(Signal::KILL);
+    one.end().await;
+    let told = listen(&other, &client, Some(&last)).await.events().messages().await;
+    let told = told.last().unwrap();
+    assert!(told["id"] == json!(id) && told.to_string().contains(LOST), "{told}");
+}
+
+#[tokio::test]
+async fn a_full_gateway_takes_no_session_over_and_does_not_end_it() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let config = format!("limits.sessions = 1\n{}", config(&redis, &stub.config("stub")));
+    let mut one = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    for gateway in [&one, &other] {
+        gateway.healthy(&["stub"]).await;
+    }
+    let (client, resident) = (Client::legacy(&one, "/mcp/stub").await, Client::legacy(&other, "/mcp/stub").await);
+    one.signal(Signal::KILL);
+    one.end().await;
+    let refused = other.send(call(&client, "echo").1).await;
+    assert_eq!((refused.status, refused.header("retry-after").is_some()), (503, true));
+    echoes(&other, &resident).await;
+    assert_eq!(resident.close().await, 200);
+    echoes_soon(&other, &client).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_among_others_ends_no_session() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let all = config(&redis, &stub.config("stub"));
+    let own = all.replace("127.0.0.1:0", &format!("127.0.0.1:{}", free_port()));
+    let mut old = Gateway::start_at_with(free_port(), &own, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&all, &ENVIRONMENT).await;
+    for gateway in [&old, &other] {
+        gateway.healthy(&["stub"]).await;
+    }
+    let (client, resident) = (Client::legacy(&old, "/mcp/stub").await, Client::legacy(&other, "/mcp/stub").await);
+    echoes(&other, &client).await;
+    echoes(&old, &resident).await;
+    let next = old.upgrade_with(&own, &ENVIRONMENT);
+    old.signal(Signal::QUIT);
+    let next = next.await;
+    let calling = async {
+        for _ in 0..20 {
+            echoes_soon(&other, &client).await;
+            echoes_soon(&next, &resident).await;
+        }
+    };
+    let (status, ()) = tokio::join!(old.end(), calling);
+    assert_eq!(status.code(), Some(0));
+    for gateway in [&next, &other] {
+        echoes_soon(gateway, &client).await;
+        echoes_soon(gateway, &resident).await;
+    }
+    assert!(!next.log().contains("leads to another gateway"), "{}", next.log());
+}
