@@ -80,7 +80,7 @@ fn folder(name: &str) -> PathBuf {
 fn files(name: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder(name)).unwrap().map(|entry| entry.unwrap().path());
     let is_config = |path: &PathBuf| {
-        let is_other = ["weir.schema.json", "grafana-dashboard.json"].iter().any(|other| path.ends_with(other));
+        let is_other = ["weir.schema.json", "grafana-dashboard.json", "compose.yaml"].iter().any(|other| path.ends_with(other));
         path.extension().is_some_and(|end| ["toml", "json", "yaml"].iter().any(|known| end == *known)) && !is_other
     };
     let mut files: Vec<_> = entries.filter(is_config).collect();
