@@ -28,6 +28,8 @@ impl Environment for Fake {
             "NUL" => Some("a\0b".into()),
             "LINES" => Some(format!("{SECRET}\n{SECRET}").into()),
             "HOST" => Some(format!("{SECRET}.example").into()),
+            "WEIR_STORE_KEY" => Some("c2VjcmV0IGtleSBvZiB0aGUgc3RvcmUsIDMyIGJ5dGU=".into()),
+            "REPLICA_ADDRESS" => Some("10.0.0.1".into()),
             "TOKEN" | "KEY" | "GITHUB_TOKEN" | "WEIR_CLIENT_SECRET" => Some(SECRET.into()),
             _ => None,
         }
@@ -80,7 +82,8 @@ fn folder(name: &str) -> PathBuf {
 fn files(name: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder(name)).unwrap().map(|entry| entry.unwrap().path());
     let is_config = |path: &PathBuf| {
-        let is_other = ["weir.schema.json", "grafana-dashboard.json", "compose.yaml"].iter().any(|other| path.ends_with(other));
+        let is_other =
+            ["weir.schema.json", "grafana-dashboard.json", "compose.yaml"].iter().any(|other| path.ends_with(other));
         path.extension().is_some_and(|end| ["toml", "json", "yaml"].iter().any(|known| end == *known)) && !is_other
     };
     let mut files: Vec<_> = entries.filter(is_config).collect();
