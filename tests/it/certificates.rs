@@ -121,8 +121,8 @@ impl Scene {
         Self { gateway, clients, server, issuer, revoked, folder, _stub: stub }
     }
 
-    /// The status of `initialize`, with its session; none if there is no connection.
-    async fn call(&self, shown: Option<&Shown>, token: Option<&str>, session: Option<&str>) -> Option<(u16, String)> {
+    /// What a client is made of that shows this.
+    fn client(&self, shown: Option<&Shown>) -> reqwest::ClientBuilder {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.server.issuer.der().clone()).unwrap();
         let config = rustls::ClientConfig::builder().with_root_certificates(Arc::new(roots));
@@ -133,7 +133,12 @@ impl Scene {
             }
             None => config.with_no_client_auth(),
         };
-        let client = reqwest::Client::builder().tls_backend_preconfigured(config).no_proxy().build().unwrap();
+        reqwest::Client::builder().tls_backend_preconfigured(config).no_proxy()
+    }
+
+    /// The status of `initialize`, with its session; none if there is no connection.
+    async fn call(&self, shown: Option<&Shown>, token: Option<&str>, session: Option<&str>) -> Option<(u16, String)> {
+        let client = self.client(shown).build().unwrap();
         let method = if session.is_some() { "tools/list" } else { "initialize" };
         let hello = json!({
             "jsonrpc": "2.0", "id": 1, "method": method,
@@ -168,6 +173,31 @@ async fn whoever_shows_a_certificate_is_who_it_says() {
     for name in ["Others", "Clients"] {
         let stranger = Authority::new(name).client("spiffe://example.org/one");
         assert_eq!(scene.call(Some(&stranger), None, None).await, None, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_long_answer_comes_whole_over_tls() {
+    let scene = Scene::new("", false).await;
+    scene.gateway.logs("upstream is healthy").await;
+    let one = scene.clients.client("spiffe://example.org/one");
+    let session = scene.call(Some(&one), None, None).await.unwrap().1;
+    let client = scene.client(Some(&one)).http1_only().build().unwrap();
+    for length in [1 << 10, 15 << 10, 16 << 10, 20 << 10, 100 << 10, 1 << 20] {
+        let message = "x".repeat(length);
+        let call = json!({
+            "jsonrpc": "2.0", "id": 2, "method": "tools/call",
+            "params": { "name": "stub__echo", "arguments": { "message": message } },
+        });
+        let request = client.post(format!("https://localhost:{}/mcp", scene.gateway.address().port()));
+        let request = request
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-session-id", &session)
+            .header("mcp-protocol-version", "2025-06-18");
+        let response = request.body(call.to_string()).send().await.unwrap();
+        let answer = response.text().await.unwrap_or_else(|why| panic!("an answer of {length} bytes: {why}"));
+        assert!(answer.contains(&message), "an answer of {length} bytes has become {}", answer.len());
     }
 }
 
