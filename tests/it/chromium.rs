@@ -78,7 +78,7 @@ async fn from_first_page_to_result(window: Window) {
         assert!(sight.complaints.is_empty() && sight.barriers.is_empty(), "{sight:?}");
         assert_eq!(sight.fetched.len(), 1, "the page is one answer: {sight:?}");
     }
-    println!(
+    eprintln!(
         "{}: the first paint took {:?} ms",
         window.name,
         sights.iter().map(|sight| sight.paint).collect::<Vec<_>>()
