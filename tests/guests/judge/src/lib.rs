@@ -128,8 +128,11 @@ impl Calls for Judge {
                     about.client
                 ))
             }
-            // Each decision of its own, so that a kept one is told from a new one.
-            "once" => Decision::deny(format!("at {}", clock::now().as_nanos())).for_seconds(60),
+            // Each decision of its own, so that a kept one is told from a new one, and says what it was about.
+            "once" => {
+                let who = about.principal.map(|principal| principal.subject);
+                Decision::deny(format!("at {} {who:?} {:?}", clock::now().as_nanos(), about.name)).for_seconds(60)
+            }
             "keep" => Decision::allow().for_seconds(3600),
             "memory" => Decision::allow().remember(with),
             "calls" => {
