@@ -160,7 +160,7 @@ async fn a_server_that_says_nothing_has_the_time_that_its_error_names() {
 
 /// A component with a module beside it that takes many seconds to compile, and that no cache has seen.
 fn slow_to_compile(wasm: &[u8]) -> Vec<u8> {
-    const FUNCTIONS: usize = 500;
+    const FUNCTIONS: usize = 800;
     const STEPS: usize = 2_000;
     let leb = |mut number: usize| {
         let mut bytes = Vec::new();
