@@ -6,6 +6,8 @@
 //! Weir can use without asking again whether it makes sense. No step stops at the first mistake: whatever is wrong
 //! becomes a [`Problem`] at its line and column, and the operator sees all of them in one run.
 //!
+//! Variables of the environment such as `WEIR__LISTEN` take the place of settings in the tree.
+//!
 //! `${env:NAME}` and `${file:PATH}` are expanded in values after parsing, so what a variable holds can never change
 //! the structure of the file. What came from there is a [`Secret`], which cannot be printed.
 
@@ -24,6 +26,7 @@ mod layers;
 mod limits;
 mod name;
 mod origin;
+mod overrides;
 mod pattern;
 mod permissions;
 mod problem;
@@ -78,6 +81,7 @@ pub use limits::{
     own_shares,
 };
 pub use name::{NameError, UpstreamName, nearest as nearest_name};
+pub use overrides::{Override, overrides};
 pub use pattern::Pattern;
 pub use permissions::{OpenPath, writable_by_others};
 pub use problem::{FilePosition, Problem, Problems};
@@ -385,7 +389,7 @@ impl Config {
             unreadable(secret::reason(&error), hint)
         })?;
         let text = String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8 text".to_owned(), None))?;
-        let mut config = Self::parse(&text, path, &environment)?;
+        let mut config = Self::parse_overridden(&text, path, &environment)?;
         config.warnings.extend(permissions::warning(path));
         Ok(config)
     }
@@ -395,13 +399,31 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with it. A text that is neither Weir's TOML nor a file of another host is not looked into any further.
     pub fn parse(text: &str, path: &Path, environment: &dyn Environment) -> Result<Self, Problems> {
+        Self::parse_with(text, path, environment, &[])
+    }
+
+    /// The same, with the settings that the environment has instead.
+    ///
+    /// # Errors
+    /// As for [`Self::parse`]. What is wrong with a variable is told by its name.
+    pub fn parse_overridden(text: &str, path: &Path, environment: &dyn Environment) -> Result<Self, Problems> {
+        Self::parse_with(text, path, environment, &overrides(environment))
+    }
+
+    fn parse_with(
+        text: &str,
+        path: &Path,
+        environment: &dyn Environment,
+        overrides: &[Override],
+    ) -> Result<Self, Problems> {
         let mut report = ProblemReport::new(path, text);
         let tree = match import::host::host(path, text) {
             _ if import::is_json(text) => import::tree(text, environment, &mut report),
             Some(host) => import::host::tree(host, text, environment, &mut report),
             None => toml_tree(text, &mut report),
         };
-        let Some(tree) = tree else { return Err(report.into_problems()) };
+        let Some(mut tree) = tree else { return Err(report.into_problems()) };
+        overrides::apply(&mut tree, overrides, &mut report);
         let folder = path.parent().unwrap_or(Path::new("")).join(".");
         // Without a working directory the paths stay relative, and whoever opens them says what is wrong.
         let base = std::path::absolute(&folder).unwrap_or(folder);

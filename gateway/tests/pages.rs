@@ -118,7 +118,8 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
 fn reference(schema: &Value) -> String {
     let mut page = String::from(
         "# Configuration\n\nEvery key of `weir.toml`. This page is generated from the code. `config/full.toml` has the same \
-         as a file, with the defaults.\n\n`${env:NAME}` and `${file:PATH}` are expanded inside values, after parsing. \
+         as a file, with the defaults. [Variables](operations.md#override-a-setting) such as `WEIR__LISTEN` \
+         override single keys.\n\n`${env:NAME}` and `${file:PATH}` are expanded inside values, after parsing. \
          Unknown keys are errors.\n",
     );
     page.push_str(&section("The file", schema));

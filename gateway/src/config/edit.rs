@@ -248,7 +248,7 @@ impl ConfigFile {
 
     /// What the edit brings that was not there before. A file that was broken may stay so, if the edit breaks nothing more.
     fn findings(&self) -> Result<Findings, EditError> {
-        let parsed = |text: &str| Config::parse(text, &self.path, &SystemEnvironment);
+        let parsed = |text: &str| Config::parse_overridden(text, &self.path, &SystemEnvironment);
         let known = |before: &[Problem], new: &Problem| before.iter().any(|before| before.message == new.message);
         match (parsed(&self.document.to_string()), self.text.as_deref().map(parsed)) {
             (Ok(now), None) => Ok(Findings { missing: now.missing, warnings: now.warnings }),

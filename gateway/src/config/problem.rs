@@ -17,9 +17,9 @@ pub struct FilePosition {
 /// One mistake. Never carries a value that may be secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The configuration file, as it was named.
+    /// The configuration file, as it was named, or the variable that overrides it.
     pub file: PathBuf,
-    /// Where in it; none if the file could not be read.
+    /// Where in the file; none for a variable, or if the file could not be read.
     pub at: Option<FilePosition>,
     /// What is wrong: lower case, no full stop.
     pub message: String,
@@ -63,6 +63,7 @@ impl Error for Problems {}
 pub(super) struct ProblemReport<'t> {
     file: &'t Path,
     text: &'t str,
+    variables: Vec<String>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
     missing: Vec<Problem>,
@@ -71,7 +72,15 @@ pub(super) struct ProblemReport<'t> {
 impl<'t> ProblemReport<'t> {
     /// Nothing wrong so far with this text from this file.
     pub(super) fn new(file: &'t Path, text: &'t str) -> Self {
-        Self { file, text, problems: Vec::new(), warnings: Vec::new(), missing: Vec::new() }
+        let (problems, warnings, missing) = (Vec::new(), Vec::new(), Vec::new());
+        Self { file, text, variables: Vec::new(), problems, warnings, missing }
+    }
+
+    /// The place of what a variable has instead of the file: bytes behind the end of the text.
+    pub(super) fn variable(&mut self, name: &str) -> Range<usize> {
+        self.variables.push(name.to_owned());
+        let at = self.text.len() + self.variables.len();
+        at..at + 1
     }
 
     /// Notes a mistake at these bytes of the text.
@@ -101,7 +110,11 @@ impl<'t> ProblemReport<'t> {
     }
 
     fn problem(&self, at: Range<usize>, message: String, hint: Option<String>) -> Problem {
-        Problem { file: self.file.to_owned(), at: Some(self.position(at.start)), message, hint }
+        let beyond = at.start.checked_sub(self.text.len() + 1);
+        match beyond.and_then(|index| self.variables.get(index)) {
+            Some(variable) => Problem { file: variable.into(), at: None, message, hint },
+            None => Problem { file: self.file.to_owned(), at: Some(self.position(at.start)), message, hint },
+        }
     }
 
     /// The place of a byte in the text.

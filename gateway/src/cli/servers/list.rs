@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use crate::{
     cli::{self, terminal},
-    config::{Auth, ConfigFile, Layer, Reach, UpstreamConfig, default_file, layers},
+    config::{
+        Auth, ConfigFile, Layer, Override, Reach, SystemEnvironment, UpstreamConfig, default_file, layers, overrides,
+    },
 };
 
 use super::{ConfigOption, unusable};
@@ -19,7 +21,7 @@ pub(in crate::cli) struct ListOptions {
     /// As JSON.
     #[arg(long)]
     json: bool,
-    /// List the places where a configuration is looked for instead, and say which file is in force.
+    /// List the places where a configuration is looked for instead, which file is in force, and which variables override it.
     #[arg(long, conflicts_with = "config")]
     sources: bool,
     #[command(flatten)]
@@ -66,12 +68,12 @@ impl<'a> From<&'a UpstreamConfig> for Listed<'a> {
     }
 }
 
-/// A place where a configuration is looked for.
+/// Where settings come from: a file, or a variable of the environment.
 #[derive(Serialize)]
-struct Source {
-    file: PathBuf,
-    origin: &'static str,
-    state: &'static str,
+#[serde(untagged)]
+enum Source {
+    File { file: PathBuf, origin: &'static str, state: &'static str },
+    Variable { variable: String, setting: String },
 }
 
 pub(in crate::cli) fn list(options: &ListOptions) -> anyhow::Result<ExitCode> {
@@ -105,15 +107,24 @@ fn list_sources(as_json: bool) -> anyhow::Result<ExitCode> {
             true if file == in_force => "in force",
             true => "not read: the one in force comes before it",
         };
-        Source { file, origin, state }
+        Source::File { file, origin, state }
     };
-    let sources: Vec<Source> = layers().into_iter().map(source).collect();
+    let variable = |Override { variable, setting, .. }: Override| Source::Variable { variable, setting };
+    let variables = overrides(&SystemEnvironment).into_iter().map(variable);
+    let sources: Vec<Source> = layers().into_iter().map(source).chain(variables).collect();
     if as_json {
         terminal::put_json(&serde_json::to_string(&sources)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    for Source { file, origin, state } in &sources {
-        terminal::say(format_args!("{}\n  of {origin}: {state}", file.display()))?;
+    for source in &sources {
+        match source {
+            Source::File { file, origin, state } => {
+                terminal::say(format_args!("{}\n  of {origin}: {state}", file.display()))?;
+            }
+            Source::Variable { variable, setting } => {
+                terminal::say(format_args!("{variable}\n  of the environment: overrides `{setting}`"))?;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
