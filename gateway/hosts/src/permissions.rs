@@ -1,5 +1,7 @@
 //! The permission rules of Claude Code: `mcp__github__create_issue` in lists of `permissions`.
 
+use std::path::PathBuf;
+
 use crate::{
     Directories, Host, HostFile, ReadError, Scope,
     value::{self, Format, Value, without_bom},
@@ -37,6 +39,13 @@ impl Host {
             files.push(HostFile { path: project.join(".claude/settings.json"), scope: Scope::Project });
         }
         files
+    }
+
+    /// The folders of the projects that the host's own file, with this text, names. A file that cannot be read names none.
+    pub fn projects(self, text: &str) -> Vec<PathBuf> {
+        let root = value::parse(self.format(), text).ok().filter(|_| self == Self::ClaudeCode);
+        let projects = root.as_ref().and_then(|root| root.at(&["projects"])?.map());
+        projects.into_iter().flat_map(|projects| projects.keys()).map(PathBuf::from).collect()
     }
 }
 
@@ -148,6 +157,16 @@ mod tests {
         for kept in ["mcp__githubs", "mcp__githubs__*", "mcp__github__y", "mcp__*", "*"] {
             assert_eq!(rule(kept), None, "{kept}");
         }
+    }
+
+    #[test]
+    fn the_host_names_its_projects() {
+        let text = "{\"projects\": {\"/work/a\": {}, \"/work/b\": {\"mcpServers\": {}}}, \"mcpServers\": {}}";
+        let mut projects = Host::ClaudeCode.projects(text);
+        projects.sort();
+        assert_eq!(projects, ["/work/a", "/work/b"].map(PathBuf::from));
+        assert!(Host::Cursor.projects(text).is_empty());
+        assert!(["", "{", "{\"projects\": []}"].iter().all(|text| Host::ClaudeCode.projects(text).is_empty()));
     }
 
     #[test]

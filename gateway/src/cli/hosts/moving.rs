@@ -28,7 +28,7 @@ pub(super) fn connect(
     }
     let entry = entry(host, &options.options)?;
     let mut intake = Intake::open(&options.options.config, moving.trust)?;
-    let (rest, moved) = taken(host, &before, &options.options.name, &mut intake)?;
+    let (rest, moved) = taken(host, &before, options, &mut intake)?;
     if moved.is_empty() {
         terminal::say(format_args!("{}: there is nothing to move", host.name()))?;
         return super::connect(host, path, options);
@@ -54,7 +54,13 @@ pub(super) fn connect(
 }
 
 /// The file without the servers that Weir takes, and these.
-fn taken(host: Host, before: &str, own: &str, intake: &mut Intake<'_>) -> anyhow::Result<(String, Vec<MovedServer>)> {
+fn taken(
+    host: Host,
+    before: &str,
+    options: &HostsOptions,
+    intake: &mut Intake<'_>,
+) -> anyhow::Result<(String, Vec<MovedServer>)> {
+    let (own, files) = (&*options.options.name, permission_files(host, options)?);
     let (mut rest, mut moved) = (before.to_owned(), Vec::new());
     for server in own_servers(host, before)?.into_iter().filter(|server| server.name != own) {
         let without = match weir_hosts::disconnect(host, &rest, &server.name) {
@@ -65,7 +71,7 @@ fn taken(host: Host, before: &str, own: &str, intake: &mut Intake<'_>) -> anyhow
                 continue;
             }
         };
-        if let Some((file, rule)) = blocking_rule(host, &server.name, own)? {
+        if let Some((file, rule)) = blocking_rule(&files, &server.name, own)? {
             terminal::complain(format_args!(
                 "  {}: it stays where it is: `{rule}` in {} is for more than one tool, which {} cannot say of a server behind \
                  Weir; name the tools in single rules, or move the server with `weir import`",
@@ -91,9 +97,9 @@ fn taken(host: Host, before: &str, own: &str, intake: &mut Intake<'_>) -> anyhow
 }
 
 /// A permission rule that would lose its effect if this server were behind Weir, and its file.
-fn blocking_rule(host: Host, server: &str, own: &str) -> anyhow::Result<Option<(PathBuf, String)>> {
-    for HostFile { path, .. } in host.permission_files(&directories()?) {
-        let Some(text) = text_of(&path)? else { continue };
+fn blocking_rule<'f>(files: &'f [HostFile], server: &str, own: &str) -> anyhow::Result<Option<(&'f Path, String)>> {
+    for HostFile { path, .. } in files {
+        let Some(text) = text_of(path)? else { continue };
         let rule = whole_server_rule(&text, own, server).map_err(|why| anyhow::anyhow!("{}:{why}", path.display()))?;
         if let Some(rule) = rule {
             return Ok(Some((path, rule)));
@@ -137,10 +143,11 @@ pub(super) fn restored(host: Host, path: &Path, text: &str, own: &str) -> anyhow
     Ok(None)
 }
 
-/// Rewrites the rules of a host's permission files. How many rules that were.
+/// Rewrites the rules of the user's permission files. How many rules that were. A project shares its own file with others
+/// who may not use Weir, so what to write there is only said.
 fn rewrite(host: Host, options: &HostsOptions, moved: &[MovedServer]) -> anyhow::Result<usize> {
     let mut rules = 0;
-    for path in permission_files(host, options)? {
+    for HostFile { path, scope } in permission_files(host, options)? {
         let Some(before) = text_of(&path)? else { continue };
         let edit = match rewrite_rules(&before, &options.options.name, moved) {
             Ok(edit) if !edit.rules.is_empty() => edit,
@@ -150,6 +157,12 @@ fn rewrite(host: Host, options: &HostsOptions, moved: &[MovedServer]) -> anyhow:
                 continue;
             }
         };
+        if scope == Scope::Project && !options.project {
+            for (old, new) in &edit.rules {
+                terminal::complain(format_args!("{}: {old} should be {new} now", path.display()));
+            }
+            continue;
+        }
         let copy = copy_of(&path);
         fs::copy(&path, &copy).with_context(|| copy.display().to_string())?;
         replace(&path, Some(&before), &edit.text)?;
@@ -165,7 +178,7 @@ fn rewrite(host: Host, options: &HostsOptions, moved: &[MovedServer]) -> anyhow:
 pub(super) fn finish(host: Host, path: &Path, options: &HostsOptions) -> anyhow::Result<()> {
     let copy = copy_of(path);
     fs::remove_file(&copy).with_context(|| copy.display().to_string())?;
-    for path in permission_files(host, options)? {
+    for HostFile { path, .. } in permission_files(host, options)? {
         let copy = copy_of(&path);
         let (Some(now), Some(before)) = (text_of(&path)?, text_of(&copy)?) else { continue };
         if is_rewritten(&now, &before, &options.options.name) {
@@ -182,9 +195,21 @@ pub(super) fn finish(host: Host, path: &Path, options: &HostsOptions) -> anyhow:
     Ok(())
 }
 
-fn permission_files(host: Host, options: &HostsOptions) -> anyhow::Result<Vec<PathBuf>> {
-    let files = host.permission_files(&directories()?).into_iter();
-    Ok(files.filter(|file| options.project || file.scope == Scope::User).map(|file| file.path).collect())
+/// The files with rules about the servers that move: those of a project's are only for this folder, those of the user's
+/// are also for the other projects that the host knows.
+fn permission_files(host: Host, options: &HostsOptions) -> anyhow::Result<Vec<HostFile>> {
+    let mut directories = directories()?;
+    let mut files = host.permission_files(&directories);
+    let own = host.files(&directories).into_iter().find(|file| file.scope == Scope::User && !options.project);
+    let known = own.map(|file| text_of(&file.path)).transpose()?.flatten().unwrap_or_default();
+    for project in host.projects(&known) {
+        directories.project = Some(project);
+        let others = host.permission_files(&directories);
+        let others: Vec<HostFile> =
+            others.into_iter().filter(|file| file.path.is_file() && !files.contains(file)).collect();
+        files.extend(others);
+    }
+    Ok(files)
 }
 
 fn listed(moved: &[MovedServer]) -> String {
