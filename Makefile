@@ -158,4 +158,4 @@ tools:
 
 clean:
 	$(CARGO) clean
-	rm -rf tests/peers/{,oauth/}{node_modules,.venv} tests/peers/.venv-sdk1 tests/peers/.tools
+	rm -rf tests/peers/{,oauth/}{node_modules,.venv} tests/peers/{hosts/node_modules,.venv-sdk1,.tools}

@@ -1,5 +1,7 @@
 //! `weir import` and `weir client`: servers out of the files of hosts, and Weir into them.
 
+mod programs;
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -11,17 +13,25 @@ use serde_json::{Value, json};
 use weir_tests::{Client, Gateway, Stub, paths};
 
 /// A person with hosts, and a folder that they are in.
-struct Person(tempfile::TempDir);
+struct Person {
+    home: tempfile::TempDir,
+    variables: Vec<(&'static str, String)>,
+}
 
 impl Person {
     fn new() -> Self {
-        let person = Self(tempfile::tempdir().unwrap());
+        let person = Self { home: tempfile::tempdir().unwrap(), variables: vec![("KEY", "a-key".to_owned())] };
         fs::create_dir_all(person.folder()).unwrap();
         person
     }
 
     fn home(&self) -> &Path {
-        self.0.path()
+        self.home.path()
+    }
+
+    /// Sets a variable of the environment.
+    fn set(&mut self, name: &'static str, value: &str) {
+        self.variables.push((name, value.to_owned()));
     }
 
     fn folder(&self) -> PathBuf {
@@ -38,11 +48,18 @@ impl Person {
         fs::read_to_string(self.home().join(path)).unwrap()
     }
 
+    /// A program in this folder, with nothing of the environment of the tests but `PATH`.
+    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(self.folder()).env_clear().env("HOME", self.home());
+        command.env("PATH", std::env::var_os("PATH").unwrap());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
     /// What a command prints, and how it ends.
     fn weir(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let mut command = Command::new(paths::weir());
-        command.args(arguments).current_dir(self.folder()).env_clear().env("HOME", self.home()).env("KEY", "a-key");
-        let output = command.env("PATH", std::env::var_os("PATH").unwrap()).output().unwrap();
+        let output = self.command(&paths::weir(), arguments).output().unwrap();
         (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
     }
 
@@ -267,6 +284,27 @@ fn permission_rules_move_with_their_servers() {
     person.done(&["client", "disconnect", "claude-code"]);
     assert_eq!(person.reads(".claude/settings.json"), rules);
     assert!(!person.home().join(".claude/settings.json.before-move").exists());
+}
+
+#[test]
+fn permission_rules_of_other_projects_move_too() {
+    let person = Person::new();
+    let other = person.home().join("other");
+    let file = json!({
+        "mcpServers": { "docs": { "type": "http", "url": "https://docs.example.com/mcp" } },
+        "projects": { (other.to_str().unwrap()): {}, "/not/there": {} },
+    });
+    person.has(".claude.json", &file.to_string());
+    let rules = "{ \"permissions\": { \"deny\": [\"mcp__docs__write\"] } }\n";
+    person.has("other/.claude/settings.local.json", rules);
+    person.has("other/.claude/settings.json", rules);
+    let text = person.done(&["client", "connect", "claude-code", "--move", "--yes"]);
+    assert!(person.reads("other/.claude/settings.local.json").contains("mcp__weir__docs__write"), "{text}");
+    let told = "other/.claude/settings.json: mcp__docs__write should be mcp__weir__docs__write now";
+    assert!(text.contains(told), "what a project shares with others is only told: {text}");
+    assert_eq!(person.reads("other/.claude/settings.json"), rules);
+    person.done(&["client", "disconnect", "claude-code"]);
+    assert_eq!(person.reads("other/.claude/settings.local.json"), rules);
 }
 
 #[test]

@@ -3,13 +3,13 @@
 # nothing while the manifests are as they were.
 #
 # Needs python3 and npm; as root it installs missing packages of Debian by itself.
-# Leaves: node_modules/ and .venv/ here and in oauth/, .venv-sdk1/ (version 1 of the Python SDK and what needs it) and
-# .tools/bin/node, a link to a Node that is new enough for all of them.
+# Leaves: node_modules/ here, in oauth/ and in hosts/; .venv/ here and in oauth/; .venv-sdk1/ (version 1 of the Python SDK
+# and what needs it); and .tools/bin/node, a link to a Node that is new enough for all of them.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 stamp=.tools/installed
-wanted=$(cat {.,oauth}/package{,-lock}.json {.,oauth}/{requirements,constraints}*.txt setup.sh |
+wanted=$(cat {.,oauth,hosts}/package{,-lock}.json {.,oauth}/{requirements,constraints}*.txt setup.sh |
   sha256sum | cut -d' ' -f1)
 
 if [[ -f $stamp && $(<"$stamp") == "$wanted" && -x .tools/bin/node && -x .venv/bin/python &&
@@ -44,7 +44,7 @@ mkdir -p .tools/bin
 # No package here needs its install script. Without them the install runs no code and is the same everywhere.
 # The engine warnings are about npm's own Node, which runs none of these packages.
 say "installing the npm packages"
-for folder in . oauth; do
+for folder in . oauth hosts; do
   (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
 done
 

@@ -56,7 +56,11 @@ pub fn python1(program: &str) -> PathBuf {
     installed(&format!(".venv-sdk1/bin/{program}"))
 }
 
-fn installed(path: &str) -> PathBuf {
+/// A file below `tests/peers` that `setup.sh` puts there.
+///
+/// # Panics
+/// When the peers are not installed, with what to do.
+pub fn installed(path: &str) -> PathBuf {
     let found = peers(path);
     assert!(found.exists(), "{} is missing: run tests/peers/setup.sh", found.display());
     found
