@@ -17,6 +17,7 @@ mod audit;
 mod auth;
 mod component;
 mod condition;
+mod console;
 mod edit;
 mod environment;
 mod expand;
@@ -72,6 +73,7 @@ pub use auth::{
 };
 pub use component::{ComponentDigest, ComponentLock, ComponentPlace, ComponentSigner, RemoteComponent, is_here};
 pub use condition::{Condition, MOST_STEPS};
+pub use console::ConsoleConfig;
 pub use edit::{ConfigFile, EditError, replace};
 pub use environment::{Environment, SystemEnvironment, SystemUser};
 pub use inherit::variables as inherited_variables;
@@ -115,6 +117,8 @@ pub struct Config {
     pub allowed_origins: Vec<String>,
     /// How long names of tools may be for hosts, where that is not what they are known to take.
     pub name_budgets: Vec<(Host, usize)>,
+    /// What the pages for browsers show.
+    pub console: ConsoleConfig,
     /// Where compiled policies are kept; none if neither the file nor the system names a place.
     pub cache_dir: Option<PathBuf>,
     /// Whose tokens let callers in, the first of them first.

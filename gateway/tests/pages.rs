@@ -160,6 +160,7 @@ const TABLES: &[(&str, &str)] = &[
     ("OwnToolLimits", "`[limits.tools]`, by pattern"),
     ("PolicyLimits", "`[limits.policy]`"),
     ("Store", "`[store]`"),
+    ("Console", "`[console]`"),
     ("Tls", "`[tls]`"),
     ("Admin", "`[admin]`"),
     ("Replica", "`[replica]`"),

@@ -1,7 +1,7 @@
 //! The pages in a real browser without scripts, on a desk and on a phone: from the link that a call shows to connected, and
 //! from the first page of the console to the result of a tool.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use serde_json::json;
 use weir_tests::chromium::{Window, tour, walk};
@@ -63,10 +63,17 @@ async fn a_person_connects_with_a_phone() {
     from_click_to_connected(Window::light("phone", 390, 844)).await;
 }
 
+/// The operator's own.
+const LOGO: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 64 24' width='64' height='24'>\
+                    <rect width='64' height='24' rx='6' fill='#0b5fcc'/></svg>";
+
 async fn from_first_page_to_result(window: Window) {
-    let stub = Stub::start().await;
-    let gateway =
-        Gateway::start(&format!("{}[upstreams.down]\nurl = \"http://127.0.0.1:1/mcp\"\n", stub.config("stub"))).await;
+    let (stub, folder) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let logo = folder.path().join("logo.svg");
+    fs::write(&logo, LOGO).unwrap();
+    let console = format!("[console]\nname = \"Acme <tools>\"\nlogo = {logo:?}\n");
+    let down = "[upstreams.down]\nurl = \"http://127.0.0.1:1/mcp\"\n";
+    let gateway = Gateway::start(&format!("{console}{}{down}", stub.config("stub"))).await;
     gateway.healthy(&["stub"]).await;
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let steps = json!([
@@ -83,6 +90,8 @@ async fn from_first_page_to_result(window: Window) {
         window.name,
         sights.iter().map(|sight| sight.paint).collect::<Vec<_>>()
     );
+    assert!(sights.iter().all(|sight| sight.text.contains("Acme <tools>")), "{sights:?}");
+    assert!(sights[0].text.contains("stub Stub of the tests"), "{sights:?}");
     assert!(sights[0].text.contains("healthy") && sights[0].text.contains("Try again"), "{sights:?}");
     assert!(sights[3].text.contains("Result") && sights[3].text.contains("<b>hi</b>"), "{sights:?}");
 }

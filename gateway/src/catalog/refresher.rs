@@ -15,7 +15,7 @@ use weir_mcp::{Era, Message};
 
 use crate::{
     task,
-    upstream::{ConnectError, Health, Lease, Listened, Opened, ReplyBody, SendError, Upstream, own},
+    upstream::{ConnectError, Health, Lease, Listened, Opened, ReplyBody, SendError, ServerIdentity, Upstream, own},
 };
 
 use super::{Catalog, CatalogEntry, CatalogSnapshot, FetchResult};
@@ -224,7 +224,8 @@ impl Refresher<'_> {
         });
         if alone {
             let (era, transport) = (Some(lease.era), Some(lease.channel.transport()));
-            self.upstream.note_opened(Opened { era, transport, tools: Some(tools), warnings: remarks });
+            let identity = ServerIdentity::of(lease.answer.result().unwrap_or_default());
+            self.upstream.note_opened(Opened { era, transport, tools: Some(tools), warnings: remarks, identity });
         }
         self.upstream.note_answer();
         let news = before != UpstreamState::Healthy && self.upstream.status().state == UpstreamState::Healthy;

@@ -321,6 +321,7 @@ impl Reloader {
                 fixed.push(key);
             }
         };
+        keep("console", new.console == now.console);
         keep("public_url", new.public_url == now.public_url);
         keep("client_metadata_url", new.client_metadata_url == now.client_metadata_url);
         keep("store", new.store == now.store);
@@ -328,9 +329,10 @@ impl Reloader {
         keep("replica", new.replica == now.replica);
         let (limits, fixed_limits) = now.limits.reloaded(&new.limits);
         fixed.extend(fixed_limits);
-        let Config { public_url, client_metadata_url, store, admin, replica, cache_dir, .. } = now.clone();
+        let Config { public_url, client_metadata_url, store, admin, replica, cache_dir, console, .. } = now.clone();
         (new.public_url, new.client_metadata_url, new.store) = (public_url, client_metadata_url, store);
         (new.limits, new.admin, new.replica, new.cache_dir) = (limits, admin, replica, cache_dir);
+        new.console = console;
         (new, fixed)
     }
 }

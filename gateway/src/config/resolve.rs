@@ -6,6 +6,7 @@ mod account;
 mod admin;
 mod audit;
 mod auth;
+mod console;
 mod context;
 mod http;
 mod limits;
@@ -58,6 +59,7 @@ pub(super) fn resolve(
         allowed_hosts: list(&root.allowed_hosts, |host| host.0.clone()),
         allowed_origins: list(&root.allowed_origins, |origin| origin.0.clone()),
         name_budgets: name_budgets(root, &mut context),
+        console: console::console(root, &mut context),
         cache_dir: cache_dir(root, &context),
         api_keys,
         authorization_server: auth::authorization_server(root, &inbound, &mut context),

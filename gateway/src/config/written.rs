@@ -8,6 +8,7 @@ mod telemetry;
 
 use std::str::FromStr;
 
+use super::console::PageName;
 use super::origin::{HostName, WebOrigin, WebUrl};
 use super::quantity::{Memory, Period, Size};
 use super::read::{Unreadable, table};
@@ -59,6 +60,8 @@ table! {
         /// How long names of tools may be for hosts (`weir client list`), each with the host's prefix: `{ cursor = 60 }`.
         /// `weir doctor` and `weir client connect` warn of longer ones. Default: what each host is known to take.
         name_budgets: NamedValues<Count>,
+        /// What the pages for browsers are called, and an image at their top.
+        console: WrittenConsole,
         /// Serve HTTPS with this certificate.
         tls: Tls,
         /// Where programs such as Prometheus ask how Weir stands, beside the Unix socket of operators.
@@ -101,6 +104,15 @@ table! {
         /// Whether each client must show one; otherwise a client without it is refused only if it brings nothing else.
         /// Default: `false`.
         client_required: bool,
+    }
+
+    /// What the pages for browsers are called, and an image at their top.
+    #[schemars(rename = "Console")]
+    struct WrittenConsole("a table such as { name = \"Example tools\" }") {
+        /// What the pages are called, at most 64 characters. Default: `"Weir"`.
+        name: PageName,
+        /// A PNG, JPEG, WebP or SVG file of at most 32 KiB. Default: no image.
+        logo: FilePath,
     }
 
     /// Where programs such as Prometheus ask how Weir stands, beside the Unix socket of operators.

@@ -24,7 +24,7 @@ use url::form_urlencoded;
 
 use crate::{
     caller::Caller,
-    config::Config,
+    config::{Config, ConsoleConfig},
     credential::{
         CredentialManager, CredentialOwner, SignInState as LoginState, Standing, StoreStanding, TokenStoreError,
     },
@@ -38,7 +38,7 @@ pub(super) use authorize::AUTHORIZE;
 use browser_sessions::{BrowserSession, BrowserSessions};
 use cookie::Cookie;
 use oidc::OidcLogins;
-use page::{Row, RowState};
+use page::{Document, Row, RowState};
 
 /// Where requests for approvals are, below the page.
 const APPROVE: &str = "approve";
@@ -49,6 +49,9 @@ const CLIENTS: &str = "clients";
 /// The longest form, in bytes.
 pub(super) const FORM: usize = 16 * 1024;
 
+/// How much of a page may be icons of servers, in bytes. The rest show none.
+const ICONS: usize = 64 * 1024;
+
 const LOCATION: HeaderName = HeaderName::from_static("location");
 const SET_COOKIE: HeaderName = HeaderName::from_static("set-cookie");
 
@@ -58,7 +61,7 @@ const HEADERS: [(&str, &str); 6] = [
     ("content-type", "text/html; charset=utf-8"),
     (
         "content-security-policy",
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'",
     ),
     ("x-frame-options", "DENY"),
     ("x-content-type-options", "nosniff"),
@@ -75,13 +78,14 @@ pub struct Connect {
     logins: Vec<OidcLogins>,
     client: ClientMetadata,
     trusts_links: bool,
+    console: ConsoleConfig,
     /// Says which gateway knows a browser.
     gateway: Cookie,
 }
 
 /// What a browser is given.
 enum BrowserReply {
-    Page(u16, String),
+    Page(u16, Document),
     /// Elsewhere, which is got and not posted to (RFC 9110 §15.4.4).
     Go(String),
 }
@@ -114,6 +118,7 @@ impl Connect {
             logins,
             client,
             trusts_links: config.trusts_sign_in_links(),
+            console: config.console.clone(),
             gateway: Cookie::new("weir-gateway", secure),
         }
     }
@@ -178,7 +183,9 @@ impl App {
             head.push((RETRY_AFTER, HeaderValue::from_static("5")));
         }
         match reply {
-            BrowserReply::Page(status, html) => exchange.respond(status, &head, html.into()).await,
+            BrowserReply::Page(status, page) => {
+                exchange.respond(status, &head, page.html(&self.connect.console).into()).await;
+            }
             BrowserReply::Go(to) => {
                 if let Ok(to) = HeaderValue::from_str(&to) {
                     head.push((LOCATION, to));
@@ -291,8 +298,8 @@ impl App {
                 let (clients, waiting) = (&clients[..], &*waiting);
                 let can_change = !self.connect.logins.is_empty();
                 let overview = page::Overview { rows: &rows, who, notice, waiting, clients, key, can_change };
-                let html = if is_console { self.console(&overview, browser.caller()) } else { page::page(&overview) };
-                BrowserReply::Page(200, html)
+                let page = if is_console { self.console(&overview, browser.caller()) } else { page::page(&overview) };
+                BrowserReply::Page(200, page)
             }
             (Err(why), _) => self.trouble(why.is_away(), &why),
             (_, Err(why)) => self.trouble(why.is_away(), &why),
@@ -309,13 +316,19 @@ impl App {
     /// How a caller stands with every upstream, and if wanted how it stands itself.
     async fn rows(&self, caller: &Arc<Caller>, with_health: bool) -> Result<Vec<Row>, TokenStoreError> {
         let states = self.connect.manager.states(Some(caller)).await?;
+        let mut room = ICONS;
         let row = |upstream: &Arc<crate::upstream::Upstream>| {
-            let name = upstream.name();
+            let (name, status) = (upstream.name(), upstream.status());
+            let mut identity = status.identity;
+            match room.checked_sub(identity.icon.as_deref().map_or(0, str::len)) {
+                Some(left) => room = left,
+                None => identity.icon = None,
+            }
             let state = states.iter().find(|state| state.upstream == name).filter(|state| state.for_people);
-            let asks = upstream.status().state.wants_login();
+            let asks = status.state.wants_login();
             let state = state.map_or(RowState::Open, |state| self.state(state, caller, asks));
             let health = with_health.then(|| console::server_health(upstream, caller));
-            Row { name: name.to_owned(), state, health }
+            Row { name: name.to_owned(), state, identity, health }
         };
         let snapshot = self.proxy.snapshot();
         let usable = |upstream: &&Arc<crate::upstream::Upstream>| snapshot.may_use(Some(caller), upstream.name());

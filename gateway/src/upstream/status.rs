@@ -5,7 +5,7 @@ use std::time::Instant;
 use weir_flow::{Observation, Supervision, UpstreamState, facts::Transport};
 use weir_mcp::Era;
 
-use super::{Upstream, UpstreamTransport, crashes::CRASHED};
+use super::{ServerIdentity, Upstream, UpstreamTransport, crashes::CRASHED};
 
 /// Where an upstream stands.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct Status {
     pub retry: Option<Instant>,
     /// What is not shown of its lists.
     pub warnings: Vec<String>,
+    /// What it says of itself.
+    pub identity: ServerIdentity,
 }
 
 /// What Weir has found when it opened an upstream last.
@@ -43,6 +45,8 @@ pub struct Opened {
     pub tools: Option<usize>,
     /// What is not shown of its lists.
     pub warnings: Vec<String>,
+    /// What it says of itself.
+    pub identity: ServerIdentity,
 }
 
 /// What is known of one upstream.
@@ -96,7 +100,7 @@ impl Upstream {
 
 impl StatusRecord {
     fn read(&self) -> Status {
-        let Opened { era, transport, tools, warnings } = self.opened.clone();
+        let Opened { era, transport, tools, warnings, identity } = self.opened.clone();
         let trouble = self.supervision.trouble();
         Status {
             state: self.supervision.state(),
@@ -109,6 +113,7 @@ impl StatusRecord {
             failures: self.supervision.failures(),
             retry: trouble.and_then(|trouble| trouble.retry),
             warnings,
+            identity,
         }
     }
 }

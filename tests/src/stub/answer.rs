@@ -94,8 +94,14 @@ fn greeting(offer: &Offer) -> Value {
     json!({
         "protocolVersion": LEGACY,
         "capabilities": capabilities(offer),
-        "serverInfo": { "name": "stub", "version": "1" },
+        "serverInfo": identity(),
     })
+}
+
+/// What it says of itself, with an icon for pages.
+fn identity() -> Value {
+    const ICON: &str = "data:image/svg+xml;utf8,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'><circle cx='4' cy='4' r='4' fill='teal'/></svg>";
+    json!({ "name": "stub", "version": "1", "title": "Stub of the tests", "icons": [{ "src": ICON }] })
 }
 
 fn close(session: Option<&str>, shared: &Shared) -> Response {
@@ -140,7 +146,7 @@ fn discover(offer: &Offer) -> Value {
         "capabilities": capabilities(offer),
         "ttlMs": 0,
         "cacheScope": offer.cache_scope,
-        "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "stub", "version": "1" } },
+        "_meta": { "io.modelcontextprotocol/serverInfo": identity() },
     })
 }
 

@@ -10,7 +10,7 @@ use super::{
     BrowserReply, Connect,
     browser_sessions::BrowserSession,
     missing,
-    page::{self, HtmlText, Notice},
+    page::{self, Document, HtmlText, Notice},
 };
 
 /// How many requests the list shows.
@@ -97,7 +97,7 @@ fn list(waiting: &[&Approval]) -> String {
     html + "</ul>"
 }
 
-fn whole(approval: &Approval, arguments: Option<&str>, key: &str) -> String {
+fn whole(approval: &Approval, arguments: Option<&str>, key: &str) -> Document {
     let Approval { id, subject, tool, upstream, endpoint, rule, expires, length, .. } = approval;
     let minutes = expires.div_ceil(60_000).to_string();
     let path = if endpoint == crate::access::ALL { "/mcp".to_owned() } else { format!("/mcp/{endpoint}") };
@@ -116,12 +116,13 @@ fn whole(approval: &Approval, arguments: Option<&str>, key: &str) -> String {
          <button class=\"primary\" name=\"answer\" value=\"approve\">Approve</button> \
          <button class=\"plain\" name=\"answer\" value=\"refuse\">Refuse</button></form>"
     );
-    page::document("Approve this call?", &body)
+    page::document("Approve this call?", body)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ConsoleConfig;
 
     #[test]
     fn nothing_of_a_call_becomes_markup() {
@@ -141,7 +142,8 @@ mod tests {
             length: 1,
             state: ApprovalState::Waiting,
         };
-        for html in [list(&[&approval]), whole(&approval, Some(&evil), &evil), whole(&approval, None, &evil)] {
+        let whole = |arguments| whole(&approval, arguments, &evil).html(&ConsoleConfig::default());
+        for html in [list(&[&approval]), whole(Some(&evil)), whole(None)] {
             assert!(!html.contains("<script"), "{html}");
         }
     }

@@ -40,7 +40,7 @@ const NAME: &str = "weir";
 
 impl App {
     /// The first page of the console.
-    pub(super) fn console(&self, overview: &page::Overview<'_>, caller: &Arc<Caller>) -> String {
+    pub(super) fn console(&self, overview: &page::Overview<'_>, caller: &Arc<Caller>) -> page::Document {
         console_page::console(overview, &last_calls(caller), &self.host_entries())
     }
 
@@ -58,7 +58,8 @@ impl App {
             let link = weir_hosts::link(host, &entry);
             Some(HostEntry { title: host.title(), file: snippet.file, text: snippet.text, link })
         };
-        Host::ALL.into_iter().filter_map(entry).collect()
+        // A file of that kind is no program with a name that people know.
+        Host::ALL.into_iter().filter(|host| *host != Host::McpToml).filter_map(entry).collect()
     }
 
     /// The tools of a server, or one of them with its form.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::proxy::activity::EndedCall;
 
 use super::{
-    page::{self, HtmlText, Overview, document},
+    page::{self, Document, HtmlText, Overview, document},
     schema_form,
 };
 
@@ -57,7 +57,7 @@ pub(super) enum CallResult {
 }
 
 /// The first page.
-pub(super) fn console(overview: &Overview<'_>, calls: &[EndedCall], hosts: &[HostEntry]) -> String {
+pub(super) fn console(overview: &Overview<'_>, calls: &[EndedCall], hosts: &[HostEntry]) -> Document {
     let mut body = page::servers(overview);
     if !calls.is_empty() {
         body += "<h2>Your last calls</h2><ul>";
@@ -70,7 +70,7 @@ pub(super) fn console(overview: &Overview<'_>, calls: &[EndedCall], hosts: &[Hos
         let (link, file) = (link.unwrap_or_default(), HtmlText(file));
         body += &format!("<details><summary>{title}</summary><p>{file}</p><pre>{}</pre>{link}</details>", Pre(text));
     }
-    document("Weir", &(body + "</div>" + page::not_you(overview)))
+    page::front(body + "</div>" + page::not_you(overview))
 }
 
 /// The commands that change a server, and what each changes in the configuration. Nothing here runs them.
@@ -107,14 +107,14 @@ fn call_item(call: &EndedCall) -> String {
 }
 
 /// The tools of a server.
-pub(super) fn tools(server: &str, tools: &[Value], is_operator: bool) -> String {
+pub(super) fn tools(server: &str, tools: &[Value], is_operator: bool) -> Document {
     let mut body = "<p><a href=\"../../\">All servers</a></p>".to_owned();
     if is_operator {
         body += &changes(server);
     }
     if tools.is_empty() {
         body += "<p>It has no tools for you.</p>";
-        return document(server, &body);
+        return document(server, body);
     }
     body += "<ul>";
     for tool in tools {
@@ -128,11 +128,11 @@ pub(super) fn tools(server: &str, tools: &[Value], is_operator: bool) -> String 
             HtmlText(about)
         );
     }
-    document(server, &(body + "</ul>"))
+    document(server, body + "</ul>")
 }
 
 /// One tool, with a form to call it.
-pub(super) fn tool(&ToolPage { server, tool, key, result }: &ToolPage<'_>) -> String {
+pub(super) fn tool(&ToolPage { server, tool, key, result }: &ToolPage<'_>) -> Document {
     let name = text(tool, "name");
     let schema = serde_json::to_string_pretty(&tool["inputSchema"]).unwrap_or_default();
     let mut body = format!("<p><a href=\"tools\">All tools of {}</a></p>", HtmlText(server));
@@ -154,7 +154,7 @@ pub(super) fn tool(&ToolPage { server, tool, key, result }: &ToolPage<'_>) -> St
         schema_form::html(&tool["inputSchema"]),
         Pre(&schema)
     );
-    document(name, &body)
+    document(name, body)
 }
 
 /// What an answer says that is no result.
@@ -258,6 +258,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::config::ConsoleConfig;
 
     #[test]
     fn nothing_of_a_server_becomes_markup() {
@@ -276,8 +277,9 @@ mod tests {
             reason: Some(evil.into()),
             can_retry: true,
         };
-        let pages =
-            [tools(evil, std::slice::from_ref(&offered), true), tool(&page), refused.to_string(), health.to_string()];
+        let html = |page: Document| page.html(&ConsoleConfig::default());
+        let listed = html(tools(evil, std::slice::from_ref(&offered), true));
+        let pages = [listed, html(tool(&page)), refused.to_string(), health.to_string()];
         for html in pages {
             assert!(!html.contains("<script") && !html.contains('\u{202e}'), "{html}");
         }

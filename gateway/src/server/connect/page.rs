@@ -8,7 +8,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use crate::credential::ClientGrant;
+use crate::{config::ConsoleConfig, credential::ClientGrant, upstream::ServerIdentity};
 
 use super::console_page::ServerHealth;
 
@@ -22,6 +22,8 @@ pub(super) struct Row {
     pub(super) name: String,
     /// How the caller stands there.
     pub(super) state: RowState,
+    /// What it says of itself.
+    pub(super) identity: ServerIdentity,
     /// How it stands itself, where that is shown.
     pub(super) health: Option<ServerHealth>,
 }
@@ -72,9 +74,9 @@ pub(super) enum Notice {
 }
 
 /// The page for signing in.
-pub(super) fn page(overview: &Overview<'_>) -> String {
+pub(super) fn page(overview: &Overview<'_>) -> Document {
     let more = "<p><a href=\"./\">Tools, hosts and more</a></p>";
-    document("Sign in", &format!("{}{more}{}", servers(overview), not_you(overview)))
+    document("Sign in", format!("{}{more}{}", servers(overview), not_you(overview)))
 }
 
 /// Leads to a sign-in as somebody else.
@@ -117,17 +119,17 @@ pub(super) fn servers(&Overview { rows, who, notice, waiting, clients, key, .. }
 }
 
 /// A page with one sentence, and the way to the list, which is at `home`.
-pub(super) fn message(title: &str, text: &str, home: &str) -> String {
-    document(title, &format!("<p>{}</p><p><a href=\"{}\">All servers</a></p>", HtmlText(text), HtmlText(home)))
+pub(super) fn message(title: &str, text: &str, home: &str) -> Document {
+    document(title, format!("<p>{}</p><p><a href=\"{}\">All servers</a></p>", HtmlText(text), HtmlText(home)))
 }
 
 /// A page with one sentence, and the way to do once more what has not worked.
-pub(super) fn again(title: &str, text: &str, to: &str) -> String {
-    document(title, &format!("<p>{}</p><p><a href=\"{}\">Try again</a></p>", HtmlText(text), HtmlText(to)))
+pub(super) fn again(title: &str, text: &str, to: &str) -> Document {
+    document(title, format!("<p>{}</p><p><a href=\"{}\">Try again</a></p>", HtmlText(text), HtmlText(to)))
 }
 
 /// Tells `who` that a ticket is another's.
-pub(super) fn another(who: &str, ticket: &str, home: &str) -> String {
+pub(super) fn another(who: &str, ticket: &str, home: &str) -> Document {
     let (who, ticket, home) = (HtmlText(who), HtmlText(ticket), HtmlText(home));
     let body = format!(
         "<p>You are signed in as <strong>{who}</strong>, and this link was made for somebody else. It was not used, and \
@@ -138,7 +140,7 @@ pub(super) fn another(who: &str, ticket: &str, home: &str) -> String {
          <button class=\"primary\">Sign in as somebody else</button></form>\
          <p><a href=\"{home}\">Your own servers</a></p>"
     );
-    document("Not your link", &body)
+    document("Not your link", body)
 }
 
 /// What a person is asked about a client that wants tokens.
@@ -157,7 +159,7 @@ pub(super) struct Consent<'a> {
 }
 
 /// Asks whether a client may act for the person at the browser.
-pub(super) fn consent(asked: &Consent<'_>) -> String {
+pub(super) fn consent(asked: &Consent<'_>) -> Document {
     let Consent { client, publisher, redirect, who, resource, request, key } = *asked;
     let publisher = publisher.unwrap_or("not known: the name is the client's own word");
     let rows = [("Client", client), ("Published by", publisher), ("Asks to call", resource), ("Returns to", redirect)];
@@ -171,16 +173,16 @@ pub(super) fn consent(asked: &Consent<'_>) -> String {
          <button class=\"primary\" name=\"decision\" value=\"allow\">Allow</button> \
          <button class=\"plain\" name=\"decision\" value=\"deny\">Do not allow</button></form>"
     );
-    document("Allow this client?", &body)
+    document("Allow this client?", body)
 }
 
 /// A page with one sentence, for whoever has no list.
-pub(super) fn alone(title: &str, text: &str) -> String {
-    document(title, &format!("<p>{}</p>", HtmlText(text)))
+pub(super) fn alone(title: &str, text: &str) -> Document {
+    document(title, format!("<p>{}</p>", HtmlText(text)))
 }
 
 /// Asks whoever brings a ticket whether they are the one it was made for.
-pub(super) fn welcome(who: &str, ticket: &str) -> String {
+pub(super) fn welcome(who: &str, ticket: &str) -> Document {
     let (who, ticket) = (HtmlText(who), HtmlText(ticket));
     let body = format!(
         "<p>This link was made for <strong>{who}</strong>. What you sign in to from here is theirs to use.</p>\
@@ -188,11 +190,11 @@ pub(super) fn welcome(who: &str, ticket: &str) -> String {
          <form class=\"alone\" method=\"post\" action=\"connect\"><input type=\"hidden\" name=\"ticket\" value=\"{ticket}\">\
          <button class=\"primary\">That is me</button></form>"
     );
-    document("Is this you?", &body)
+    document("Is this you?", body)
 }
 
 fn item(row: &Row, key: &str) -> String {
-    let name = HtmlText(&row.name);
+    let (name, face) = (HtmlText(&row.name), face(row));
     let (mark, class, says) = match &row.state {
         RowState::Open => ("●", "good", "needs no login".to_owned()),
         RowState::SignedIn { issuer, .. } => ("●", "good", format!("signed in at {}", HtmlText(issuer))),
@@ -207,7 +209,7 @@ fn item(row: &Row, key: &str) -> String {
     };
     let Some(health) = &row.health else {
         return format!(
-            "<li><div><h2><span class=\"mark {class}\" aria-hidden=\"true\">{mark}</span> {name}</h2>\
+            "<li><div><h2><span class=\"mark {class}\" aria-hidden=\"true\">{mark}</span> {face}</h2>\
              <p>{says}</p></div>{action}</li>"
         );
     };
@@ -218,9 +220,19 @@ fn item(row: &Row, key: &str) -> String {
         String::new()
     };
     format!(
-        "<li><div><h2><span class=\"mark {class}\" aria-hidden=\"true\">{mark}</span> {name}</h2>{health}<p>{says}</p></div>\
+        "<li><div><h2><span class=\"mark {class}\" aria-hidden=\"true\">{mark}</span> {face}</h2>{health}<p>{says}</p></div>\
          <a href=\"connect/{name}/tools\" aria-label=\"Tools: {name}\">Tools</a>{retry}{action}</li>"
     )
+}
+
+/// The name that the operator has given a server, with the icon and the title that it has itself.
+fn face(row: &Row) -> String {
+    let ServerIdentity { title, icon } = &row.identity;
+    let icon = icon.iter().map(|icon| format!("<img src=\"{}\" alt=\"\"> ", HtmlText(icon)));
+    let title = title.iter().filter(|title| ***title != row.name);
+    let title = title.map(|title| format!(" <span class=\"title\">{}</span>", HtmlText(title)));
+    let (icon, title) = (icon.collect::<String>(), title.collect::<String>());
+    format!("{icon}{}{title}", HtmlText(&row.name))
 }
 
 fn client_item(client: &ClientGrant, key: &str) -> String {
@@ -243,13 +255,44 @@ fn form((name, act): (&str, &str), label: &str, about: &str, class: &str, key: &
     )
 }
 
-pub(super) fn document(title: &str, body: &str) -> String {
-    let title = HtmlText(title);
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title} · Weir</title>\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><style>{STYLE}</style></head>\
-         <body><main><h1>{title}</h1>{body}</main></body></html>"
-    )
+/// A page, without what the operator has all pages show.
+#[derive(Debug)]
+pub(super) struct Document {
+    /// None for the first page, which has the name of all.
+    title: Option<String>,
+    body: String,
+}
+
+pub(super) fn document(title: &str, body: String) -> Document {
+    Document { title: Some(title.to_owned()), body }
+}
+
+/// The first page.
+pub(super) fn front(body: String) -> Document {
+    Document { title: None, body }
+}
+
+impl Document {
+    /// As the browser gets it.
+    pub(super) fn html(&self, console: &ConsoleConfig) -> String {
+        let (name, logo) = (HtmlText(&console.name), console.logo.as_deref());
+        let logo = logo.map(|logo| format!("<img src=\"{}\" alt=\"\">", HtmlText(logo))).unwrap_or_default();
+        let (title, top) = match &self.title {
+            Some(title) => (format!("{} · {name}", HtmlText(title)), format!("{logo}{name}")),
+            None => (name.to_string(), logo),
+        };
+        let heading = self.title.as_deref().map_or(HtmlText(&console.name), HtmlText);
+        let top = match *console == ConsoleConfig::default() {
+            true => String::new(),
+            false => format!("<p class=\"top\">{top}</p>"),
+        };
+        format!(
+            "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><style>{STYLE}</style></head>\
+             <body><main>{top}<h1>{heading}</h1>{}</main></body></html>",
+            self.body
+        )
+    }
 }
 
 const STYLE: &str = include_str!("page.css");
@@ -280,7 +323,8 @@ mod tests {
     use super::*;
 
     fn row(name: &str, state: RowState) -> Row {
-        Row { name: name.into(), state, health: None }
+        let identity = ServerIdentity { title: Some(format!("{name} Inc.").into()), icon: Some(name.into()) };
+        Row { name: name.into(), state, identity, health: None }
     }
 
     fn overview<'a>(rows: &'a [Row], clients: &'a [ClientGrant], key: &'a str) -> Overview<'a> {
@@ -308,7 +352,8 @@ mod tests {
             (RowState::Unavailable("set client_id".into()), "set client_id", None),
         ];
         for (state, says, action) in cases {
-            let html = page(&overview(&[row("github", state.clone())], &[client("host")], "k"));
+            let html = page(&overview(&[row("github", state.clone())], &[client("host")], "k"))
+                .html(&ConsoleConfig::default());
             assert!(html.contains(says), "{state:?}: {html}");
             match action {
                 Some(action) => assert!(html.contains(&format!("action=\"{action}\"")), "{state:?}: {html}"),
@@ -318,11 +363,25 @@ mod tests {
     }
 
     #[test]
+    fn the_operator_names_the_pages_and_servers_show_their_own_titles() {
+        let console = ConsoleConfig { name: "Acme <tools>".into(), logo: Some("data:image/png;base64,A".into()) };
+        let page = page(&overview(&[row("github", RowState::Open)], &[], "k"));
+        let html = page.html(&console);
+        assert!(html.contains("<title>Sign in · Acme &lt;tools&gt;</title>"), "{html}");
+        assert!(html.contains("<img src=\"data:image/png;base64,A\" alt=\"\">Acme &lt;tools&gt;</p>"), "{html}");
+        assert!(html.contains("github <span class=\"title\">github Inc.</span>"), "{html}");
+        assert!(!page.html(&ConsoleConfig::default()).contains("class=\"top\""));
+        assert!(front(String::new()).html(&console).contains("<h1>Acme &lt;tools&gt;</h1>"));
+    }
+
+    #[test]
     fn nothing_from_elsewhere_becomes_markup() {
         let evil = "\"><script>alert(1)</script>'\u{202e}&";
         let rows = [row(evil, RowState::Expired(evil.into())), row(evil, RowState::Unavailable(evil.into()))];
         let failed = Notice::Failed(evil.into());
-        let html = page(&Overview { who: Some(evil), notice: Some(&failed), ..overview(&rows, &[client(evil)], evil) });
+        let page = page(&Overview { who: Some(evil), notice: Some(&failed), ..overview(&rows, &[client(evil)], evil) });
+        let console = ConsoleConfig { name: evil.into(), logo: Some(evil.into()) };
+        let html = page.html(&console);
         assert!(!html.contains("<script") && !html.contains('\u{202e}'), "{html}");
         let others = [
             message(evil, evil, evil),
@@ -340,7 +399,8 @@ mod tests {
                 key: evil,
             }),
         ];
+        let others = others.map(|page| page.html(&console));
         assert!(others.iter().all(|html| !html.contains("<script")), "{others:?}");
-        assert!(message(evil, evil, "/connect").contains("&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;&amp;"));
+        assert!(others[0].contains("&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;&amp;"));
     }
 }
