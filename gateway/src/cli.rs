@@ -164,19 +164,7 @@ enum Command {
     /// Parses and resolves everything, loads every policy and checks what it imports and exports, looks for the programs
     /// and folders of upstreams and tries the key of the login store. Ends with exit code 64 if anything is wrong or not
     /// on this machine.
-    Check {
-        /// The configuration, as for `serve`.
-        #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
-        config: PathBuf,
-        /// Also reach every upstream, as `weir test` does. Nothing listens. The exit codes are those of `weir test`.
-        #[arg(long)]
-        live: bool,
-        /// With `--live`: only these upstreams decide about the exit code.
-        #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', requires = "live")]
-        require: Vec<String>,
-        #[command(flatten)]
-        caller: access::CallerOptions,
-    },
+    Check(check::CheckOptions),
     /// Reach one upstream as the gateway would, and show each step with its time.
     ///
     /// Nothing listens, and what it starts it ends. Exit codes: 0 it is fine, 1 the tool failed, 64 the configuration cannot
@@ -303,10 +291,7 @@ pub fn run() -> ExitCode {
         Command::Upgrade(options) => upgrade::run(&options),
         Command::Reload(options) => changes::reload(&options),
         Command::Config(command) => changes::run(&command),
-        Command::Check { config, live, require, caller } => match caller.principal() {
-            Some(principal) => access::run(&config, &principal),
-            None => check::run(&config, live.then_some(&*require)),
-        },
+        Command::Check(options) => check::run(options),
         Command::Test(options) => test::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Call(options) => call::call(&options),

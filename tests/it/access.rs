@@ -337,6 +337,10 @@ async fn what_was_decided_about_a_call_can_be_asked_later() {
     })
     .await;
     assert!(explained.contains("decision   denied"), "{explained}");
+    let mut weir = Command::new(weir_tests::paths::weir());
+    let output = weir.args(["access", "explain", &id, "--json"]).current_dir(&folder).output().unwrap();
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&record["decision"], &record["upstream"]), (&json!("denied"), &json!("one")), "{record}");
     assert!(explained.contains("name       one__echo") && explained.contains("upstream   one"), "{explained}");
 }
 

@@ -2,6 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
+use serde_json::{Value, json};
 use weir_tests::{Gateway, Stub, paths, wait::until};
 
 struct Folder(tempfile::TempDir);
@@ -36,6 +37,13 @@ impl Folder {
         text
     }
 
+    /// The JSON on the standard output of a command, and how it ends.
+    fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+        let output = self.command(arguments).output().unwrap();
+        let json = serde_json::from_slice(&output.stdout);
+        (output.status.code(), json.unwrap_or_else(|why| panic!("weir {arguments:?}: {why}: {output:?}")))
+    }
+
     fn file(&self) -> String {
         fs::read_to_string(self.path().join("weir.toml")).unwrap()
     }
@@ -58,6 +66,62 @@ async fn from_nothing_to_a_server_that_is_served() {
 
     // A gateway that runs follows the file.
     let gateway = Gateway::start(&folder.file().replace("listen = \"127.0.0.1:8080\"\n", "")).await;
+    gateway.healthy(&["stub"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_read_what_commands_say_as_json() {
+    let (folder, stub) = (Folder::new(), Stub::start().await);
+    let (code, added) = folder.json(&["add", "stub", &stub.url(), "--header", "Authorization: Bearer t0ken", "--json"]);
+    assert_eq!((code, &added["name"], &added["test"]["ok"]), (Some(0), &json!("stub"), &json!(true)), "{added}");
+    assert!(added["secrets"][0].as_str().unwrap().ends_with("stub-token"), "{added}");
+    let (code, checked) = folder.json(&["check", "--live", "--json"]);
+    assert_eq!((code, &checked["ok"], &checked["problems"]), (Some(0), &json!(true), &json!([])), "{checked}");
+    assert_eq!((&checked["upstreams"][0]["name"], &checked["reached"][0]["ok"]), (&json!("stub"), &json!(true)));
+    let (_, seen) = folder.json(&["check", "--as", "ada", "--json"]);
+    assert_eq!((&seen[0]["path"], &seen[0]["upstreams"][0]["name"]), (&json!("/mcp"), &json!("stub")), "{seen}");
+    assert!(seen[0]["upstreams"][0]["items"].as_array().unwrap().iter().all(|item| item["sees"] == true), "{seen}");
+
+    fs::write(folder.path().join("mcp.json"), json!({ "mcpServers": { "more": { "command": "echo" } } }).to_string())
+        .unwrap();
+    let (code, found) = folder.json(&["import", "mcp.json", "--json"]);
+    assert_eq!((code, &found["written"], &found["servers"][0]["name"]), (Some(1), &json!(false), &json!("more")));
+    let (code, found) = folder.json(&["import", "mcp.json", "--yes", "--json"]);
+    assert_eq!((code, &found["written"], &found["servers"][0]["enabled"]), (Some(0), &json!(true), &json!(false)));
+
+    let (_, entry) = folder.json(&["client", "print", "cursor", "--json"]);
+    assert!(entry["text"].as_str().unwrap().contains("/mcp") && entry["link"].is_string(), "{entry}");
+
+    folder.write("[upstreams.one]\nhttpUrl = 'https://one.example.com/mcp'\nwrong = 1\n");
+    let (code, checked) = folder.json(&["check", "--json"]);
+    assert_eq!(
+        (code, &checked["ok"], &checked["problems"][0]["line"]),
+        (Some(64), &json!(false), &json!(3)),
+        "{checked}"
+    );
+    folder.write("[upstreams.one]\nhttpUrl = 'https://one.example.com/mcp'\n");
+    let (_, migrated) = folder.json(&["migrate", "--json"]);
+    assert_eq!((&migrated["written"], migrated["changes"].as_array().unwrap().len()), (&json!(true), 1), "{migrated}");
+}
+
+#[tokio::test]
+async fn a_variable_overrides_the_file() {
+    let folder = Folder::new();
+    folder.write("[upstreams.my-server]\nurl = 'https://one.example.com/mcp'\n");
+    let with = |arguments: &[&str], variable: (&str, &str)| {
+        let output = folder.command(arguments).env(variable.0, variable.1).output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let listed = with(&["list"], ("WEIR__UPSTREAMS__MY_SERVER__URL", "https://two.example.com/mcp")).1;
+    assert!(listed.contains("my-server  https://two.example.com/mcp"), "{listed}");
+    let (code, text) = with(&["check"], ("WEIR__UPSTREAMS__MY_SERVER__ENABLED", "s3cret"));
+    assert!(code == Some(64) && text.starts_with("WEIR__UPSTREAMS__MY_SERVER__ENABLED: expected"), "{text}");
+    assert!(!text.contains("s3cret"), "{text}");
+    let sources = with(&["list", "--sources"], ("WEIR__LISTEN", "s3cret")).1;
+    assert!(sources.ends_with("WEIR__LISTEN\n  of the environment: overrides `listen`\n"), "{sources}");
+    folder.done(&["disable", "my-server"]);
+    let stub = Stub::start().await;
+    let gateway = Gateway::start_with("", &[("WEIR__UPSTREAMS__STUB__URL", &stub.url())]).await;
     gateway.healthy(&["stub"]).await;
 }
 

@@ -38,6 +38,7 @@ impl Place {
     fn start(&self, program: &Path, arguments: &[&str]) -> Child {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(self.path()).env("XDG_STATE_HOME", self.path()).env("HOME", self.path());
+        command.env("TERM", "xterm");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command.spawn().unwrap()
     }
@@ -315,4 +316,14 @@ async fn only_what_clients_get_can_be_called() {
     assert_eq!((called.code, called.out.as_str()), (0, "x\n"), "{}", called.log);
     let refused = place.run(&["call", "stub", "burst", "message=x"]).await;
     assert_eq!(refused.code, 64, "{}", refused.log);
+}
+
+#[tokio::test]
+async fn a_terminal_shows_for_how_long_a_command_has_been_at_something() {
+    let place = Place::of(&Launch::fixture("both").by("sleep 3; exec \"$@\"").config("slow"));
+    let seen = place.at_terminal(&["test", "slow"], "").await;
+    assert!(seen.code == 0 && seen.out.contains("reaching slow: 1 s\r"), "{}", seen.out);
+    assert!(seen.out.contains("\x1b[Kslow\r\n"), "it goes before the result: {:?}", seen.out);
+    let piped = place.run(&["test", "slow"]).await;
+    assert!(piped.code == 0 && !piped.log.contains("reaching"), "{}", piped.log);
 }

@@ -1,6 +1,7 @@
 //! `weir check --as`: what a caller sees, and which rule decides. `weir access explain`: what was decided about a call.
 
 use std::{
+    fmt,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -8,6 +9,7 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use serde_json::Value;
 use weir_flow::facts::Principal;
 use weir_mcp::{Era, ListKind};
@@ -32,19 +34,26 @@ pub(super) enum AccessCommand {
         /// The `call_id` of the call.
         #[arg(value_name = "CALL-ID")]
         call: String,
+        /// As JSON: the record of the audit log.
+        #[arg(long)]
+        json: bool,
         /// The configuration, as for `weir serve`.
         #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
         config: PathBuf,
     },
 }
 
-pub(super) fn explain(AccessCommand::Explain { call, config }: &AccessCommand) -> anyhow::Result<ExitCode> {
+pub(super) fn explain(AccessCommand::Explain { call, json, config }: &AccessCommand) -> anyhow::Result<ExitCode> {
     let loaded = super::load(config)?;
     let audit =
         loaded.audit.with_context(|| format!("{} has no `[audit]`, so nothing is recorded", config.display()))?;
     let found =
         audit::find_call(&audit.path, call).with_context(|| format!("the audit log {}", audit.path.display()))?;
     let record = found.with_context(|| format!("no call `{call}` is in {}", audit.path.display()))?;
+    if *json {
+        terminal::put_json(&serde_json::to_string(&record)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     for (label, member) in EXPLAINED {
         let value = match record.get(member) {
             None => continue,
@@ -109,48 +118,89 @@ impl CallerOptions {
     }
 }
 
-pub(super) fn run(path: &Path, principal: &Principal) -> anyhow::Result<ExitCode> {
+/// An endpoint, and what of it a caller sees.
+#[derive(Serialize)]
+struct SeenEndpoint {
+    path: String,
+    upstreams: Vec<SeenUpstream>,
+}
+
+#[derive(Serialize)]
+struct SeenUpstream {
+    name: String,
+    /// Why nothing is known of what it offers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    items: Vec<SeenItem>,
+}
+
+#[derive(Serialize)]
+struct SeenItem {
+    kind: &'static str,
+    name: String,
+    sees: bool,
+    /// What has decided.
+    why: Vec<String>,
+}
+
+pub(super) fn run(path: &Path, principal: &Principal, as_json: bool) -> anyhow::Result<ExitCode> {
     let config = super::load(path)?;
     let manager = CredentialManager::new(&config, false);
     let assembly = assembly::assemble(&config, &manager)?;
-    let text = super::runtime()?.block_on(async {
+    let waiting = terminal::waiting("reaching upstreams");
+    let endpoints = super::runtime()?.block_on(async {
         let catalog = Catalog::new(Arc::clone(&assembly.snapshot));
         catalog.start().await;
         for era in [Era::Modern, Era::Legacy] {
             catalog.merged(Viewer { caller: None, toolset: Toolset::all() }, era).await;
         }
-        let text = seen(&assembly.snapshot, &catalog, principal);
+        let seen = seen(&assembly.snapshot, &catalog, principal);
         catalog.stop().await;
-        text
+        seen
     });
-    terminal::say(text.trim_end())?;
+    drop(waiting);
+    match as_json {
+        true => terminal::put_json(&serde_json::to_string(&endpoints)?)?,
+        false => endpoints.iter().try_for_each(|endpoint| terminal::say(endpoint.to_string().trim_end()))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Each endpoint, and what of it the caller sees.
-fn seen(snapshot: &Snapshot, catalog: &Catalog, principal: &Principal) -> String {
+fn seen(snapshot: &Snapshot, catalog: &Catalog, principal: &Principal) -> Vec<SeenEndpoint> {
     let grants = snapshot.access().grants(Some(principal));
     let items = catalog.items();
-    let mut text = String::new();
     // Where rules name endpoints, an upstream's own may show something else than `/mcp`.
     let apart = snapshot.access().rules().iter().any(|rule| !rule.endpoints.is_empty());
     let own = snapshot.upstreams().filter(|_| apart).filter_map(|upstream| snapshot.part(upstream.name()));
-    for toolset in std::iter::once(Toolset::all()).chain(snapshot.toolsets()).chain(own) {
+    let endpoint = |toolset: &Arc<Toolset>| {
         let path = if toolset.is_all() { "/mcp".to_owned() } else { format!("/mcp/{}", toolset.name()) };
-        text.push_str(&format!("{path}\n"));
-        for (upstream, items) in &items {
+        let served = items.iter().filter(|(upstream, _)| toolset.order(upstream.as_str()).is_some());
+        let upstreams = served.map(|(upstream, items)| {
             let name = upstream.as_str();
-            if toolset.order(name).is_none() {
-                continue;
+            let item = |(kind, native): &(ListKind, String)| item(toolset, &grants, name, *kind, native);
+            let state = items.is_empty().then(|| nothing_known(snapshot, name));
+            SeenUpstream { name: name.to_owned(), state, items: items.iter().filter_map(item).collect() }
+        });
+        SeenEndpoint { path, upstreams: upstreams.collect() }
+    };
+    std::iter::once(Toolset::all()).chain(snapshot.toolsets()).chain(own).map(endpoint).collect()
+}
+
+impl fmt::Display for SeenEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.path)?;
+        for SeenUpstream { name, state, items } in &self.upstreams {
+            writeln!(f, "  {name}")?;
+            state.iter().try_for_each(|state| writeln!(f, "    {state}"))?;
+            for SeenItem { kind, name, sees, why } in items {
+                let sees = if *sees { "sees " } else { "hidden" };
+                let why = if why.is_empty() { String::new() } else { format!("  ({})", why.join("; ")) };
+                writeln!(f, "    {sees:<6}  {kind:<17}  {name}{why}")?;
             }
-            text.push_str(&format!("  {name}\n"));
-            if items.is_empty() {
-                text.push_str(&format!("    {}\n", nothing_known(snapshot, name)));
-            }
-            items.iter().for_each(|(kind, native)| text.push_str(&line(toolset, &grants, name, *kind, native)));
         }
+        Ok(())
     }
-    text
 }
 
 /// Why nothing is known of what an upstream offers.
@@ -164,17 +214,16 @@ fn nothing_known(snapshot: &Snapshot, upstream: &str) -> String {
     }
 }
 
-fn line(toolset: &Toolset, grants: &Grants, upstream: &str, kind: ListKind, native: &str) -> String {
-    let decision = match toolset.serves(kind, upstream, native) {
-        true => grants.shows(toolset.name(), upstream, Item::One(kind, native)),
-        false => return String::new(),
-    };
-    let sees = if decision.allowed { "sees " } else { "hidden" };
-    let why = reason(&decision);
-    format!("    {sees:<6}  {:<17}  {native}{why}\n", kind.noun())
+/// What a caller sees of an item; none if the endpoint does not serve it.
+fn item(toolset: &Toolset, grants: &Grants, upstream: &str, kind: ListKind, native: &str) -> Option<SeenItem> {
+    if !toolset.serves(kind, upstream, native) {
+        return None;
+    }
+    let decision = grants.shows(toolset.name(), upstream, Item::One(kind, native));
+    Some(SeenItem { kind: kind.noun(), name: native.to_owned(), sees: decision.allowed, why: reasons(&decision) })
 }
 
-fn reason(decision: &Decision) -> String {
+fn reasons(decision: &Decision) -> Vec<String> {
     let approvals = decision.approvals.iter().filter_map(|rule| rule.approve.as_ref());
     let asks: String = approvals.map(|by| format!(", asks {by}")).collect();
     let tried = decision.shadow.as_ref().map(|shadow| format!("tried out: {shadow}"));
@@ -183,6 +232,5 @@ fn reason(decision: &Decision) -> String {
         (None, true) => None,
         (None, false) => Some("no rule allows it".to_owned()),
     };
-    let why: Vec<String> = decided.into_iter().chain(tried).collect();
-    if why.is_empty() { String::new() } else { format!("  ({})", why.join("; ")) }
+    decided.into_iter().chain(tried).collect()
 }

@@ -30,7 +30,7 @@ use crate::{
     upstream::{CredentialSource, Services, Upstream, UpstreamParts},
 };
 
-use super::BadConfig;
+use super::{BadConfig, terminal};
 
 /// How long a start waits for policies that have to be compiled or fetched. It is enough for those that were before.
 const FIRST_LOAD: Duration = Duration::from_secs(2);
@@ -72,7 +72,7 @@ pub(super) struct UpstreamSource {
 }
 
 /// Who decides about one upstream.
-#[derive(Clone)]
+#[derive(Clone, serde::Serialize)]
 pub(super) struct Decisions {
     pub(super) connection: String,
     pub(super) credentials: Option<String>,
@@ -112,6 +112,7 @@ impl PendingUpstream {
 ///
 /// Everything that is wrong, one line each.
 pub(super) fn assemble(config: &Config, manager: &CredentialManager) -> Result<Assembly, BadConfig> {
+    let _waiting = terminal::waiting("loading policies");
     Assembler::new(config, manager)?.assemble(config, &manager.accounts(), &[])
 }
 

@@ -1,24 +1,124 @@
 //! `weir check`: everything that `serve` does before it opens a socket.
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use clap::Args;
+use serde::Serialize;
 
 use crate::{
-    config::{Auth, Reach, UpstreamConfig},
+    config::{Auth, Config, Problem, Problems, Reach, UpstreamConfig, default_file},
     credential::CredentialManager,
     telemetry,
 };
 
 use super::{
-    BadConfig, assembly,
+    BadConfig, access, assembly,
     assembly::{Assembly, Decisions},
     exit_code::BAD_CONFIG,
     live, suggestion, terminal,
 };
 
-/// `required` are the upstreams to reach that must be fine; all of none are named, nothing is reached without.
-pub(super) fn run(path: &Path, required: Option<&[String]>) -> anyhow::Result<ExitCode> {
-    let _log = required.map(|_| telemetry::start("warn"));
-    let config = super::load(path)?;
+#[derive(Debug, Args)]
+pub(super) struct CheckOptions {
+    /// The configuration, as for `serve`.
+    #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
+    config: PathBuf,
+    /// Also reach every upstream, as `weir test` does. Nothing listens. The exit codes are those of `weir test`.
+    #[arg(long)]
+    live: bool,
+    /// With `--live`: only these upstreams decide about the exit code.
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', requires = "live")]
+    require: Vec<String>,
+    /// As JSON, what is wrong included.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    caller: access::CallerOptions,
+}
+
+/// What was found out about a configuration.
+#[derive(Default, Serialize)]
+struct CheckReport {
+    file: PathBuf,
+    ok: bool,
+    /// What keeps it from being used.
+    problems: Vec<Problem>,
+    /// What is not on this machine.
+    missing: Vec<Problem>,
+    /// What is wrong with the key of the login store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
+    warnings: Vec<Problem>,
+    listen: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    public_url: Option<String>,
+    upstreams: Vec<CheckedUpstream>,
+    toolsets: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<RuleCounts>,
+    /// What was reached, if anything should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reached: Option<Vec<live::Report>>,
+}
+
+#[derive(Serialize)]
+struct CheckedUpstream {
+    name: String,
+    enabled: bool,
+    #[serde(flatten)]
+    decisions: Option<Decisions>,
+    #[serde(skip)]
+    line: String,
+}
+
+#[derive(Serialize)]
+struct RuleCounts {
+    count: usize,
+    enforced: usize,
+}
+
+pub(super) fn run(options: CheckOptions) -> anyhow::Result<ExitCode> {
+    let CheckOptions { config: path, live, require, json, caller } = options;
+    if let Some(principal) = caller.principal() {
+        return access::run(&path, &principal, json);
+    }
+    let _log = live.then(|| telemetry::start("warn"));
+    let report = match check(&path, live.then_some(&*require)) {
+        Ok(report) => report,
+        Err(why) if json => unusable(&path, &why),
+        Err(why) => {
+            return Err(why.downcast::<Problems>().map_or_else(|why| why, |all| BadConfig(all.to_string()).into()));
+        }
+    };
+    match json {
+        true => terminal::put_json(&serde_json::to_string(&report)?)?,
+        false => report.tell()?,
+    }
+    let counts = |reached: &&live::Report| require.is_empty() || require.contains(&reached.name);
+    Ok(match report.reached {
+        _ if !report.ok => ExitCode::from(BAD_CONFIG),
+        Some(reached) => live::exit_code(reached.iter().filter(counts)),
+        None => ExitCode::SUCCESS,
+    })
+}
+
+/// A configuration that cannot be used.
+fn unusable(path: &Path, why: &anyhow::Error) -> CheckReport {
+    let problems = match why.downcast_ref::<Problems>() {
+        Some(Problems(problems)) => problems.clone(),
+        None => vec![Problem { file: path.to_owned(), at: None, message: format!("{why:#}"), hint: None }],
+    };
+    CheckReport { file: path.to_owned(), problems, ..CheckReport::default() }
+}
+
+/// `required` are the upstreams to reach that must be fine; all if none are named, nothing is reached without.
+fn check(path: &Path, required: Option<&[String]>) -> anyhow::Result<CheckReport> {
+    let config = Config::load(path)?;
     for name in required.unwrap_or_default() {
         let mut enabled =
             config.upstreams.iter().filter(|upstream| upstream.enabled).map(|upstream| upstream.name.as_str());
@@ -29,55 +129,68 @@ pub(super) fn run(path: &Path, required: Option<&[String]>) -> anyhow::Result<Ex
     }
     let manager = CredentialManager::new(&config, false);
     let assembly = assembly::assemble(&config, &manager)?;
-    for warning in &config.warnings {
-        terminal::complain(format_args!("warning: {warning}"));
-    }
-    let key = super::check_key(&manager)?;
-    for problem in config.missing.iter().map(ToString::to_string).chain(key.clone()) {
-        terminal::complain(problem);
-    }
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
-    for address in &config.listen {
-        terminal::say(format_args!("would listen on {scheme}://{address}/mcp"))?;
-    }
-    if let Some(url) = &config.public_url {
-        terminal::say(format_args!("clients reach it at {url}/mcp"))?;
-    }
+    let store = super::check_key(&manager)?;
     let mut decisions = assembly.upstreams.iter().map(|assembled| &assembled.decisions);
-    for upstream in &config.upstreams {
+    let checked = |upstream: &UpstreamConfig| {
         let decided = if upstream.enabled { decisions.next() } else { None };
-        terminal::say(line(upstream, decided))?;
-    }
-    for toolset in &config.toolsets {
-        terminal::say(format_args!("{}: a toolset at /mcp/{}", toolset.name, toolset.name))?;
-    }
-    if let Some(access) = &config.access {
-        let (count, enforced) = (access.rules.len(), access.rules.iter().filter(|rule| access.enforce && rule.enforce));
-        terminal::say(format_args!("{count} access rules, {} of them enforced", enforced.count()))?;
-    }
-    if key.is_some() || !config.missing.is_empty() {
-        return Ok(ExitCode::from(BAD_CONFIG));
-    }
-    terminal::say(format_args!("{} is fine", path.display()))?;
-    match required {
-        Some(required) => live(&assembly, &manager, required),
-        None => Ok(ExitCode::SUCCESS),
+        let (name, line) = (upstream.name.to_string(), line(upstream, decided));
+        CheckedUpstream { name, enabled: upstream.enabled, decisions: decided.cloned(), line }
+    };
+    let upstreams = config.upstreams.iter().map(checked).collect();
+    let ok = store.is_none() && config.missing.is_empty();
+    let reached = required.filter(|_| ok).map(|_| live(&assembly, &manager)).transpose()?;
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let rules = config.access.as_ref().map(|access| RuleCounts {
+        count: access.rules.len(),
+        enforced: access.rules.iter().filter(|rule| access.enforce && rule.enforce).count(),
+    });
+    Ok(CheckReport {
+        file: path.to_owned(),
+        ok,
+        problems: Vec::new(),
+        missing: config.missing,
+        store,
+        warnings: config.warnings,
+        listen: config.listen.iter().map(|address| format!("{scheme}://{address}/mcp")).collect(),
+        public_url: config.public_url.map(|url| format!("{url}/mcp")),
+        upstreams,
+        toolsets: config.toolsets.iter().map(|toolset| toolset.name.to_string()).collect(),
+        rules,
+        reached,
+    })
+}
+
+impl CheckReport {
+    /// Says it to people.
+    fn tell(&self) -> io::Result<()> {
+        self.warnings.iter().for_each(|warning| terminal::complain(format_args!("warning: {warning}")));
+        self.missing.iter().for_each(terminal::complain);
+        self.store.iter().for_each(terminal::complain);
+        self.listen.iter().try_for_each(|url| terminal::say(format_args!("would listen on {url}")))?;
+        self.public_url.iter().try_for_each(|url| terminal::say(format_args!("clients reach it at {url}")))?;
+        self.upstreams.iter().try_for_each(|upstream| terminal::say(&upstream.line))?;
+        for name in &self.toolsets {
+            terminal::say(format_args!("{name}: a toolset at /mcp/{name}"))?;
+        }
+        if let Some(RuleCounts { count, enforced }) = &self.rules {
+            terminal::say(format_args!("{count} access rules, {enforced} of them enforced"))?;
+        }
+        if self.ok {
+            terminal::say(format_args!("{} is fine", self.file.display()))?;
+        }
+        let reached = self.reached.iter().flatten();
+        reached.map(|report| if report.ok { report.line() } else { report.text() }).try_for_each(terminal::say)
     }
 }
 
 /// Reaches every upstream.
-fn live(assembly: &Assembly, manager: &CredentialManager, required: &[String]) -> anyhow::Result<ExitCode> {
+fn live(assembly: &Assembly, manager: &CredentialManager) -> anyhow::Result<Vec<live::Report>> {
     let upstreams = assembly.upstreams.iter().map(|assembled| Arc::clone(&assembled.upstream));
-    let reports = super::runtime()?.block_on(async {
+    Ok(super::runtime()?.block_on(async {
         let reports = live::probe_all(upstreams).await;
         manager.close().await;
         reports
-    });
-    for report in &reports {
-        terminal::say(if report.ok { report.line() } else { report.text() })?;
-    }
-    let counts = |report: &&live::Report| required.is_empty() || required.contains(&report.name);
-    Ok(live::exit_code(reports.iter().filter(counts)))
+    }))
 }
 
 fn line(upstream: &UpstreamConfig, decided: Option<&Decisions>) -> String {

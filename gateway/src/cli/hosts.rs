@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use serde_json::json;
 use weir_hosts::{Bearer, Command, Directories, EditError, Entry, Host, HostFile, Os, Scope};
 
 use crate::config::{self, Config, DEFAULT_FILE, default_file};
@@ -32,6 +33,9 @@ pub(super) enum ClientCommand {
         /// The host.
         #[arg(value_name = "HOST")]
         host: HostName,
+        /// As JSON, with the host's file and the link that opens the host.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         options: EntryOptions,
     },
@@ -142,7 +146,7 @@ pub(super) fn directories() -> anyhow::Result<Directories> {
 pub(super) fn run(command: &ClientCommand) -> anyhow::Result<ExitCode> {
     match command {
         ClientCommand::List { json, options } => list(options, *json),
-        ClientCommand::Print { host: HostName(host), options } => print(*host, options),
+        ClientCommand::Print { host: HostName(host), json, options } => print(*host, options, *json),
         ClientCommand::Connect { options, moving } => each(options, |host, path| {
             let connected = match moving.moves {
                 true => moving::connect(host, path, options, moving),
@@ -192,9 +196,14 @@ fn is_connected(host: Host, path: &Path, name: &str) -> bool {
     matches!(weir_hosts::disconnect(host, &text, name), Ok(Some(_)))
 }
 
-fn print(host: Host, options: &EntryOptions) -> anyhow::Result<ExitCode> {
+fn print(host: Host, options: &EntryOptions, as_json: bool) -> anyhow::Result<ExitCode> {
     let entry = entry(host, options)?;
     let snippet = weir_hosts::snippet(host, &entry)?;
+    if as_json {
+        let (file, text, link) = (snippet.file, snippet.text, weir_hosts::link(host, &entry));
+        terminal::put_json(&json!({ "host": host.name(), "file": file, "text": text, "link": link }).to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     terminal::complain(format_args!("for {}:", snippet.file));
     terminal::say(snippet.text.trim_end())?;
     if let Some(link) = weir_hosts::link(host, &entry) {

@@ -17,7 +17,7 @@ use crate::{
     upstream::{ConnectError, Lease, Outgoing, SendError, Upstream, own},
 };
 
-use super::exit_code;
+use super::{exit_code, terminal};
 
 /// How an upstream was found.
 #[derive(Debug, Default, Serialize)]
@@ -259,6 +259,7 @@ fn one_line(text: &str) -> String {
 
 /// Probes upstreams, all at once. The reports are in the order of their names.
 pub(super) async fn probe_all(upstreams: impl Iterator<Item = Arc<Upstream>>) -> Vec<Report> {
+    let _waiting = terminal::waiting("reaching upstreams");
     let probe = |upstream: Arc<Upstream>| async move { probe(&upstream, None).await };
     let mut reports = upstreams.map(probe).collect::<JoinSet<_>>().join_all().await;
     reports.sort_by(|one, other| one.name.cmp(&other.name));

@@ -190,6 +190,7 @@ impl Component {
         service: Option<Arc<dyn Service>>,
         store: Option<Arc<dyn PolicyStore>>,
     ) -> anyhow::Result<(Policy, Cow<'static, [u8]>)> {
+        let _waiting = terminal::waiting(format_args!("loading {}", self.0));
         let wasm = self.read()?;
         let source =
             PolicySource { name: &self.0, wasm: wasm.clone(), grants: &PolicyGrant::ALL, settings, service, store };
@@ -253,10 +254,12 @@ fn compile(components: &[Component], config: &Path) -> anyhow::Result<ExitCode> 
     let directory = config.cache_dir.as_deref().context("there is no place for compiled policies; set `cache_dir`")?;
     let engine = Engine::new(Some(directory), config.limits.policy)?;
     for component in components {
+        let waiting = terminal::waiting(format_args!("compiling {}", component.0));
         let (begun, wasm) = (Instant::now(), component.read()?);
         let (service, store) = (None, None);
         let settings = String::new();
         engine.load(PolicySource { name: &component.0, wasm, grants: &PolicyGrant::ALL, settings, service, store })?;
+        drop(waiting);
         terminal::say(format_args!("{}  compiled in {:.1?}", component.0, begun.elapsed()))?;
     }
     Ok(ExitCode::SUCCESS)

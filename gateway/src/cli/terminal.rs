@@ -1,14 +1,33 @@
 //! What commands say: whoever its words are from, it only says something.
 
 use std::{
+    env,
     fmt::Display,
     io::{self, IsTerminal, Write},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use crate::telemetry::{printable, printable_json, printable_text};
 
+/// Whether standard output is for JSON alone.
+static ONLY_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on standard output is for JSON alone: what a command says for people goes to standard error.
+pub(super) fn only_json() {
+    ONLY_JSON.store(true, Ordering::Relaxed);
+}
+
 /// Says it on standard output.
 pub(super) fn say(text: impl Display) -> io::Result<()> {
+    if ONLY_JSON.load(Ordering::Relaxed) {
+        complain(text);
+        return Ok(());
+    }
     io::stdout().lock().write_all(lines(text).as_bytes())
 }
 
@@ -62,6 +81,44 @@ pub(super) fn asks(question: &str, otherwise: bool) -> io::Result<bool> {
         "y" | "yes" => true,
         _ => false,
     })
+}
+
+/// How long a command works without saying at what, and how often it says for how long.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Says on the terminal for how long a command has been at something, until it is dropped.
+pub(super) struct Waiting(Option<(Sender<()>, JoinHandle<()>)>);
+
+/// Says `what` the command is at, once that takes longer than a second. Programs that read standard error do not get it.
+pub(super) fn waiting(what: impl Display) -> Waiting {
+    let is_dumb = env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
+    if is_dumb || !io::stderr().is_terminal() {
+        return Waiting(None);
+    }
+    let (what, began) = (printable(&what.to_string()).into_owned(), Instant::now());
+    let (done, until) = mpsc::channel();
+    let saying = thread::spawn(move || {
+        let mut is_shown = false;
+        while let Err(RecvTimeoutError::Timeout) = until.recv_timeout(SECOND) {
+            // The cursor goes back, so that a line of the log takes its place.
+            eprint!("\x1b[K{what}: {} s\r", began.elapsed().as_secs());
+            is_shown = true;
+        }
+        if is_shown {
+            eprint!("\x1b[K");
+        }
+    });
+    Waiting(Some((done, saying)))
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some((done, saying)) = self.0.take() {
+            drop(done);
+            // A thread that has panicked has nothing more to say.
+            drop(saying.join());
+        }
+    }
 }
 
 /// Each line of a text by itself.

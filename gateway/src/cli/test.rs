@@ -78,6 +78,7 @@ fn reached(options: &Options, arguments: &Value) -> anyhow::Result<live::Report>
     let assembly = assembly::assemble(&config, &manager)?;
     let upstream = &assembly.upstreams.first().context("the upstream was not assembled")?.upstream;
     let call = options.tool.as_deref().map(|name| live::ToolCall { name, arguments });
+    let _waiting = terminal::waiting(format_args!("reaching {}", options.name));
     Ok(super::runtime()?.block_on(async {
         let report = live::probe(upstream, call.as_ref()).await;
         manager.close().await;

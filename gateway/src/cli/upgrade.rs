@@ -26,6 +26,9 @@ pub(super) struct Options {
     /// Keep logins as plain text, as the gateway that runs does.
     #[arg(long)]
     allow_plaintext_token_store: bool,
+    /// Say in JSON which process took over from which.
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
@@ -51,6 +54,11 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
                 bail!("the new process did not serve within {} seconds and was ended", PATIENCE.as_secs());
             }
             sleep(LOOK).await;
+        }
+        if options.json {
+            let took_over = serde_json::json!({ "process": new.id(), "from": old.as_raw_pid(), "file": config });
+            super::terminal::put_json(&took_over.to_string())?;
+            return Ok(ExitCode::SUCCESS);
         }
         let address = listen.map(|address| format!(" at {address}")).unwrap_or_default();
         super::terminal::say(format_args!(

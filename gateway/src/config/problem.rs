@@ -5,8 +5,10 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 /// A place in a file, counted from 1; columns count characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct FilePosition {
     /// The line.
     pub line: usize,
@@ -15,11 +17,12 @@ pub struct FilePosition {
 }
 
 /// One mistake. Never carries a value that may be secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The configuration file, as it was named, or the variable that overrides it.
     pub file: PathBuf,
     /// Where in the file; none for a variable, or if the file could not be read.
+    #[serde(flatten)]
     pub at: Option<FilePosition>,
     /// What is wrong: lower case, no full stop.
     pub message: String,

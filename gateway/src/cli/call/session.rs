@@ -68,7 +68,9 @@ impl ClientSession {
             "capabilities": { "elicitation": { "form": {}, "url": {} } },
             "clientInfo": { "name": "weir", "version": env!("CARGO_PKG_VERSION") },
         });
+        let waiting = terminal::waiting("waiting for the server");
         self.request("initialize", &params).await?;
+        drop(waiting);
         self.write(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string()).await
     }
 

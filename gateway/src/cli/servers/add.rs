@@ -1,11 +1,15 @@
 //! `weir add`.
 
-use std::{path::Path, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context, bail};
+use serde_json::json;
 
 use crate::{
-    cli::{auth, terminal, test},
+    cli::{auth, live::Report, terminal, test},
     config::{ConfigFile, UpstreamName},
 };
 
@@ -43,12 +47,18 @@ pub(in crate::cli) struct AddOptions {
     /// Do not reach it; otherwise a server with a URL is reached, and a login that it needs is offered.
     #[arg(long)]
     no_test: bool,
+    /// Say in JSON what was added, and how it was reached. What is for people goes to standard error.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     pub(super) file: ConfigOption,
 }
 
 pub(super) fn run(options: &AddOptions) -> anyhow::Result<ExitCode> {
     let path = &options.file.config;
+    if options.json {
+        terminal::only_json();
+    }
     let new = written(options)?;
     let mut file = ConfigFile::open(path)?;
     if !file.exists() {
@@ -69,18 +79,25 @@ pub(super) fn run(options: &AddOptions) -> anyhow::Result<ExitCode> {
     for (secret, _) in &new.secrets {
         terminal::say(format_args!("its secret is in {}, which only you can read", folder.join(secret).display()))?;
     }
-    match options.url.is_some() && !options.no_test {
-        true => tried(options),
-        false => {
+    let tests = options.url.is_some() && !options.no_test;
+    let report = tests.then(|| test::probe_one(options.name.as_str(), path)).transpose()?;
+    if options.json {
+        let secrets: Vec<PathBuf> = new.secrets.iter().map(|(secret, _)| folder.join(secret)).collect();
+        let added = json!({ "file": path, "name": options.name.as_str(), "secrets": secrets, "test": report });
+        terminal::put_json(&added.to_string())?;
+    }
+    match report {
+        Some(report) => tried(options, &report),
+        None => {
             terminal::say(format_args!("try it: weir test {}", options.name))?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-/// Reaches it, and offers to sign in where that is what it needs. That it cannot be reached is no failure: it was added.
-fn tried(options: &AddOptions) -> anyhow::Result<ExitCode> {
-    let report = test::probe_one(options.name.as_str(), &options.file.config)?;
+/// Says how it was reached, and offers to sign in where that is what it needs. That it cannot be reached is no failure: it was
+/// added.
+fn tried(options: &AddOptions, report: &Report) -> anyhow::Result<ExitCode> {
     terminal::say(report.line())?;
     if report.needs_login && terminal::asks("Sign in now? [Y/n] ", true)? {
         return auth::sign_in(options.name.as_str(), &options.file.config);

@@ -7,7 +7,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use toml_edit::{Array, InlineTable, Value};
+use serde_json::{Value, json};
+use toml_edit::{Array, InlineTable};
 use weir_hosts::{DockerFiles, Host, HostServers, Piece, Server, Template, detect, read, read_command, read_gateway};
 
 use crate::{
@@ -42,6 +43,9 @@ pub(in crate::cli) struct ImportOptions {
     /// Enable programs at once: Weir will start them as you.
     #[arg(long)]
     trust: bool,
+    /// Say in JSON which servers were found. What is for people goes to standard error.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     file: ConfigOption,
 }
@@ -59,6 +63,9 @@ struct Candidate {
 
 pub(in crate::cli) fn import(options: &ImportOptions) -> anyhow::Result<ExitCode> {
     let path = &options.file.config;
+    if options.json {
+        terminal::only_json();
+    }
     let mut intake = Intake::open(path, options.trust)?;
     if !options.command.is_empty() {
         let found = read_command(&options.command);
@@ -75,18 +82,27 @@ pub(in crate::cli) fn import(options: &ImportOptions) -> anyhow::Result<ExitCode
             false => in_this_project(found)?,
         })?;
     }
-    let count = intake.added.len();
+    let (count, found) = (intake.added.len(), options.json.then(|| intake.found()));
+    let report = |written: bool| match &found {
+        Some(servers) => {
+            terminal::put_json(&json!({ "file": path, "written": written, "servers": servers }).to_string())
+        }
+        None => Ok(()),
+    };
     if count == 0 {
         terminal::say("there is nothing to add")?;
+        report(false)?;
         return Ok(ExitCode::SUCCESS);
     }
     let question = format!("Add {} to {}? [y/N] ", counted(count), path.display());
     if !options.yes && !terminal::asks(&question, false)? {
         intake.forget();
         terminal::say("nothing was written; --yes writes it")?;
+        report(false)?;
         return Ok(ExitCode::FAILURE);
     }
     intake.save()?;
+    report(true)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -138,6 +154,15 @@ impl<'p> Intake<'p> {
         let name = added.as_ref().map(|added| added.new.name.clone());
         self.added.extend(added);
         Ok(name)
+    }
+
+    /// The servers that would be added.
+    fn found(&self) -> Vec<Value> {
+        let found = |candidate: &Candidate| {
+            let notes: Vec<&String> = candidate.missing.iter().chain(&candidate.lost).collect();
+            json!({ "name": candidate.new.name.as_str(), "enabled": !candidate.is_disabled(self.trust), "notes": notes })
+        };
+        self.added.iter().map(found).collect()
     }
 
     /// Removes the secrets of servers that are not added after all.
@@ -373,10 +398,10 @@ impl Candidate {
         if let Some(secret) = &oauth.client_secret {
             let secret = self.text(secret);
             let source = self.new.source("client-secret", &secret);
-            table.insert("client_secret", Value::InlineTable(source));
+            table.insert("client_secret", toml_edit::Value::InlineTable(source));
         }
         if !oauth.scopes.is_empty() {
-            table.insert("scopes", Value::Array(oauth.scopes.iter().map(String::as_str).collect()));
+            table.insert("scopes", toml_edit::Value::Array(oauth.scopes.iter().map(String::as_str).collect()));
         }
         self.new.table("oauth", table);
         for (given, key) in [
@@ -395,7 +420,7 @@ impl Candidate {
             self.new.put("timeouts", InlineTable::from_iter([("overall", format!("{seconds}s"))]));
         }
         let mut tools = InlineTable::new();
-        let list = |names: &[String]| Value::Array(names.iter().map(String::as_str).collect::<Array>());
+        let list = |names: &[String]| toml_edit::Value::Array(names.iter().map(String::as_str).collect::<Array>());
         if let Some(allowed) = &server.tools.allowed {
             tools.insert("allow", list(allowed));
         }
