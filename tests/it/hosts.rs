@@ -197,6 +197,22 @@ fn hosts_point_at_weir_and_away_again_without_another_byte() {
 }
 
 #[test]
+fn a_gateway_that_needs_keys_has_hosts_send_one() {
+    let person = Person::new();
+    person.has("work/weir.toml", "api_keys = true\n");
+    let text = person.done(&["client", "connect", "claude-code", "cursor"]);
+    assert!(text.contains("`weir key add claude-code` makes one"), "{text}");
+    let header = |path: &str| {
+        let written: Value = serde_json::from_str(&person.reads(path)).unwrap();
+        written["mcpServers"]["weir"]["headers"]["Authorization"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(header(".claude.json"), "Bearer ${WEIR_API_KEY}");
+    assert_eq!(header(".cursor/mcp.json"), "Bearer ${env:WEIR_API_KEY}");
+    let text = person.done(&["client", "connect", "cursor", "--name", "other", "--bearer-env", "MINE"]);
+    assert!(person.reads(".cursor/mcp.json").contains("${env:MINE}") && !text.contains("key add"), "{text}");
+}
+
+#[test]
 fn a_host_without_a_file_gets_one_and_loses_it_again() {
     let person = Person::new();
     person.has("work/weir.toml", "listen = \"0.0.0.0:9000\"\nallow_unauthenticated = true\n");

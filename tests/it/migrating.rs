@@ -1,5 +1,5 @@
-//! The examples of `docs/migrating.md`: what `weir import` makes of "before" is what stands there as "after".
-//! `UPDATE=1` rewrites the results in the page.
+//! The examples of `docs/migrating/`: what `weir import` makes of "before" is what stands there as "after".
+//! `UPDATE=1` rewrites the results in the pages.
 
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
@@ -13,8 +13,14 @@ const PROGRAMS: [&str; 4] = ["npx", "uvx", "docker", "sh"];
 
 #[test]
 fn each_example_gives_what_the_page_shows() {
-    let path = paths::tests().parent().unwrap().join("docs/migrating.md");
-    let page = fs::read_to_string(&path).unwrap();
+    let pages = fs::read_dir(paths::tests().parent().unwrap().join("docs/migrating")).unwrap();
+    let examples: Vec<usize> = pages.map(|page| examples_of(&page.unwrap().path())).collect();
+    assert!(examples.len() >= 7 && examples.iter().all(|count| *count > 0), "each page has an example: {examples:?}");
+}
+
+/// Tries the examples of a page. How many it has.
+fn examples_of(path: &Path) -> usize {
+    let page = fs::read_to_string(path).unwrap();
     let mut examples = 0;
     let mut rest = page.as_str();
     let mut updated = String::new();
@@ -44,12 +50,12 @@ fn each_example_gives_what_the_page_shows() {
         rest = after;
     }
     updated += rest;
-    assert!(examples >= 8, "the page has only {examples} examples");
     if std::env::var_os("UPDATE").is_some() {
-        fs::write(&path, &updated).unwrap();
+        fs::write(path, &updated).unwrap();
     }
     let differs = updated.lines().zip(page.lines()).find(|(now, then)| now != then);
-    assert!(updated == page, "docs/migrating.md shows something else; UPDATE=1 rewrites it: {differs:?}");
+    assert!(updated == page, "{} shows something else; UPDATE=1 rewrites it: {differs:?}", path.display());
+    examples
 }
 
 /// What an import writes, and what it says beside.

@@ -252,7 +252,10 @@ fn inline(text: &str) -> Vec<String> {
 fn pages() -> Vec<(PathBuf, String)> {
     let mut files: Vec<PathBuf> =
         ["README.md", "SECURITY.md", "CONTRIBUTING.md"].iter().map(|name| root().join(name)).collect();
-    files.extend(fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    for folder in ["docs", "docs/migrating"] {
+        files.extend(fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path()));
+    }
+    files.retain(|file| file.is_file());
     files.into_iter().map(|file| (file.clone(), fs::read_to_string(&file).unwrap())).collect()
 }
 

@@ -101,13 +101,16 @@ pub(super) struct EntryOptions {
     /// The endpoint: what follows `/mcp/`, an upstream or a toolset. Default: all servers.
     #[arg(long, value_name = "NAME", conflicts_with = "url")]
     endpoint: Option<String>,
-    /// The variable from which the hosts read an API key or a token.
+    /// The variable from which the hosts read an API key or a token. Default: `WEIR_API_KEY` where callers need a key.
     #[arg(long, value_name = "VARIABLE")]
     bearer_env: Option<String>,
     /// The configuration, as for `serve`.
     #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
     config: PathBuf,
 }
+
+/// From where hosts read the key of a gateway that needs one.
+const KEY_VARIABLE: &str = "WEIR_API_KEY";
 
 /// Where Weir is if nothing says otherwise.
 const USUAL: &str = "http://127.0.0.1:8080";
@@ -353,23 +356,36 @@ fn replace(path: &Path, before: Option<&str>, after: &str) -> anyhow::Result<()>
 
 /// What a host is told of Weir.
 fn entry(host: Host, options: &EntryOptions) -> anyhow::Result<Entry> {
-    let url = match &options.url {
-        Some(url) => url.clone(),
+    let (url, needs_key) = match &options.url {
+        Some(url) => (url.clone(), false),
         None if !options.config.exists() && options.config.as_os_str() == DEFAULT_FILE => {
-            at(USUAL, options.endpoint.as_deref())
+            (at(USUAL, options.endpoint.as_deref()), false)
         }
-        None => url(&super::load(&options.config)?, options.endpoint.as_deref())?,
+        None => {
+            let config = super::load(&options.config)?;
+            (url(&config, options.endpoint.as_deref())?, config.api_keys && config.inbound.is_empty())
+        }
     };
+    // Where nobody can sign in, a host without a key is refused.
+    let bearer_env = options.bearer_env.as_deref().or_else(|| {
+        needs_key.then(|| {
+            let name = host.name();
+            terminal::complain(format_args!(
+                "{name}: callers need a key here: `weir key add {name}` makes one, and the host reads it from {KEY_VARIABLE}"
+            ));
+            KEY_VARIABLE
+        })
+    });
     let needs_command = host == Host::ClaudeDesktop;
     let program = if needs_command { env::current_exe()?.display().to_string() } else { String::new() };
     let command = needs_command.then(|| {
         let mut args = vec!["connect".to_owned(), url.clone()];
-        if let Some(variable) = &options.bearer_env {
+        if let Some(variable) = bearer_env {
             args.extend(["--header".to_owned(), format!("Authorization: Bearer ${{env:{variable}}}")]);
         }
         Command { program, args, env: Vec::new() }
     });
-    let bearer = options.bearer_env.clone().filter(|_| !needs_command).map(Bearer::Env);
+    let bearer = bearer_env.filter(|_| !needs_command).map(|variable| Bearer::Env(variable.to_owned()));
     Ok(Entry { name: options.name.clone(), url, bearer, command })
 }
 

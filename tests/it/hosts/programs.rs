@@ -63,6 +63,14 @@ async fn hosts_find_weir_where_it_was_written_and_reach_it() {
     assert_eq!((&entry["transport"]["type"], &entry["transport"]["url"]), (&json!("streamable_http"), &json!(url)));
     assert_eq!(entry["enabled"], true);
 
+    // The inspector is told which file to read.
+    person.done(&["client", "connect", "inspector", "--project", "--url", &url]);
+    let inspector = paths::peers("node_modules/.bin/mcp-inspector").display().to_string();
+    let file = person.folder().join("mcp.json").display().to_string();
+    let asked = ["--cli", "--config", &file, "--server", "weir", "--method", "tools/list"];
+    let listed = says(&person, &paths::node(), &[&[inspector.as_str()], &asked[..]].concat());
+    assert!(listed.contains("stub__echo"), "{listed}");
+
     connect("disconnect");
     assert!(says(&person, &claude(), &["mcp", "list"]).contains("No MCP servers configured"));
     assert!(!gemini(&person).contains("weir"));
