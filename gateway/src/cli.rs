@@ -27,6 +27,7 @@ mod reload;
 mod replica;
 mod running;
 mod schema;
+mod secret;
 mod server_table;
 mod servers;
 mod serve;
@@ -50,8 +51,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
-    config::{Config, default_file, listen_address},
-    credential::CredentialManager,
+    config::{Config, default_file, listen_address, read_stored_secrets},
+    credential::{CredentialManager, read_stored},
 };
 
 /// One address for all of a team's MCP servers.
@@ -208,6 +209,9 @@ enum Command {
     /// Make, list and revoke the API keys that programs call with.
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Keep secrets of upstreams in the login store: `{ stored = "NAME" }` in the configuration names one.
+    #[command(subcommand)]
+    Secret(secret::SecretCommand),
     /// Check the store, and copy it to another one.
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -263,9 +267,16 @@ fn check_key(manager: &CredentialManager) -> anyhow::Result<Option<String>> {
     Ok(runtime()?.block_on(manager.check_key()).err().map(|why| format!("the login store cannot be opened: {why}")))
 }
 
+/// Whether a store may be plain text. Each command that opens one has this option.
+fn allows_plaintext() -> bool {
+    std::env::args_os().any(|word| word == "--allow-plaintext-token-store")
+}
+
 /// Runs the command line and returns its exit code.
 #[must_use]
 pub fn run() -> ExitCode {
+    let plaintext = allows_plaintext();
+    read_stored_secrets(Box::new(move |secret| read_stored(secret, plaintext)));
     let command = match Cli::from_arg_matches(&commands().get_matches()) {
         Ok(Cli { command }) => command,
         Err(why) => why.exit(),
@@ -302,6 +313,7 @@ pub fn run() -> ExitCode {
         Command::Client(command) => hosts::run(&command),
         Command::Auth(command) => auth::run(command),
         Command::Key(command) => key::run(command),
+        Command::Secret(command) => secret::run(&command),
         Command::Store(command) => store::run(&command),
         Command::Audit(command) => audit::run(command),
         Command::Access(command) => access::explain(&command),

@@ -20,6 +20,7 @@ mod condition;
 mod console;
 mod edit;
 mod environment;
+mod fetched_secret;
 mod expand;
 mod import;
 mod inherit;
@@ -39,7 +40,6 @@ mod resolve;
 mod safe_url;
 mod schema;
 mod secret;
-mod secret_command;
 mod string;
 mod suggest;
 mod syntax;
@@ -76,6 +76,7 @@ pub use condition::{Condition, MOST_STEPS};
 pub use console::ConsoleConfig;
 pub use edit::{ConfigFile, EditError, replace};
 pub use environment::{Environment, SystemEnvironment, SystemUser};
+pub use fetched_secret::{FetchedSecret, SecretCommand, StoredSecret, read_stored_secrets};
 pub use inherit::variables as inherited_variables;
 pub use layers::{DEFAULT_FILE, Layer, default_file, layers};
 pub use limits::{
@@ -94,7 +95,7 @@ pub use resolve::{default_cache_dir, default_store};
 pub use safe_url::{SafeUrl, UrlError};
 pub use schema::schema;
 pub use secret::{SecretError, SecretSource};
-pub use secret_command::SecretCommand;
+pub use string::is_stored_name;
 pub use suggest::similar as similar_word;
 pub use telemetry::TelemetryConfig;
 pub use weir_store::Secret;
@@ -421,25 +422,55 @@ impl Config {
         overrides: &[Override],
     ) -> Result<Self, Problems> {
         let mut report = ProblemReport::new(path, text);
-        let tree = match import::host::host(path, text) {
-            _ if import::is_json(text) => import::tree(text, environment, &mut report),
-            Some(host) => import::host::tree(host, text, environment, &mut report),
-            None => toml_tree(text, &mut report),
+        let Some(root) = Self::root(text, path, environment, overrides, &mut report) else {
+            return Err(report.into_problems());
         };
-        let Some(mut tree) = tree else { return Err(report.into_problems()) };
-        overrides::apply(&mut tree, overrides, &mut report);
-        let folder = path.parent().unwrap_or(Path::new("")).join(".");
-        // Without a working directory the paths stay relative, and whoever opens them says what is wrong.
-        let base = std::path::absolute(&folder).unwrap_or(folder);
-        let resolved = written::Root::read(&tree, &mut report)
-            .map(|root| resolve::resolve(&root, path, &base, environment, &mut report));
-        match resolved {
-            Some(config) if report.is_clean() => {
-                Ok(Self { warnings: report.take_warnings(), missing: report.take_missing(), ..config })
-            }
-            _ => Err(report.into_problems()),
+        let config = resolve::resolve(&root, path, &base(path), environment, &mut report);
+        if !report.is_clean() {
+            return Err(report.into_problems());
         }
+        Ok(Self { warnings: report.take_warnings(), missing: report.take_missing(), ..config })
     }
+
+    /// The tables of a text; none if it is neither Weir's TOML nor a file of another host.
+    fn root(
+        text: &str,
+        path: &Path,
+        environment: &dyn Environment,
+        overrides: &[Override],
+        report: &mut ProblemReport<'_>,
+    ) -> Option<written::Root> {
+        let mut tree = match import::host::host(path, text) {
+            _ if import::is_json(text) => import::tree(text, environment, report),
+            Some(host) => import::host::tree(host, text, environment, report),
+            None => toml_tree(text, report),
+        }?;
+        overrides::apply(&mut tree, overrides, report);
+        written::Root::read(&tree, report)
+    }
+
+    /// Where the logins of a file are, whatever else is wrong with it. One that does not exist has them in the usual place.
+    ///
+    /// # Errors
+    /// What is wrong with that.
+    pub fn load_store(path: &Path) -> Result<LoginStore, Problems> {
+        let environment = SystemEnvironment;
+        let text = environment.file(path).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+        let overrides = overrides(&environment);
+        let mut others = ProblemReport::new(path, &text);
+        let root = Self::root(&text, path, &environment, &overrides, &mut others);
+        let Some(root) = root else { return Err(others.into_problems()) };
+        let mut report = ProblemReport::new(path, &text);
+        let store = resolve::store(&root, path, &base(path), &environment, &mut report);
+        if report.is_clean() { Ok(store) } else { Err(report.into_problems()) }
+    }
+}
+
+/// The folder in which relative paths of a file begin. Without a working directory they stay relative, and whoever opens
+/// them says what is wrong.
+fn base(path: &Path) -> PathBuf {
+    let folder = path.parent().unwrap_or(Path::new("")).join(".");
+    std::path::absolute(&folder).unwrap_or(folder)
 }
 
 /// Reads an address to listen on, as `listen` has it.

@@ -37,6 +37,7 @@ mod settings;
 mod shell;
 mod sign_in;
 mod store_copy;
+mod stored_secrets;
 mod token_store;
 mod wanted;
 mod watch;
@@ -59,6 +60,7 @@ pub use replica_store::{Replica, ReplicaStore, SessionRecord, StoredEvent};
 pub use settings::{NAME as CLIENT_NAME, application};
 pub use sign_in::{Needed, SignInFailure, SignInState, Standing, TokenIssuer};
 pub use store_copy::{StoreCopy, StoreReport};
+pub use stored_secrets::{StoredSecrets, read_stored};
 pub use subject::TokenSubject;
 pub use token_store::{StoreStanding, TokenStoreError};
 pub use upstream_auth::UpstreamAuth;
@@ -83,7 +85,7 @@ pub struct CredentialManager {
 impl CredentialManager {
     /// The logins that `config` speaks of; `plaintext` to keep them unprotected. Opens nothing.
     pub fn new(config: &Config, plaintext: bool) -> Arc<Self> {
-        let token_store = Arc::new(TokenStore::new(config, plaintext));
+        let token_store = Arc::new(TokenStore::new(&config.store, plaintext));
         let pending = PendingSignIns::new(token_store.clock.clone());
         let mut rules = config.access.iter().flat_map(|access| &access.rules);
         let mut policies = config.upstreams.iter().flat_map(|upstream| &upstream.policies);

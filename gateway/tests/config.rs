@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use weir::config::{
-    Auth, Config, Environment, HttpTransport, Limits, LoginFlow, LoginOwner, Reach, Secret, SecretCommand,
+    Auth, Config, Environment, FetchedSecret, HttpTransport, Limits, LoginFlow, LoginOwner, Reach, Secret,
     SecretSource, SystemUser, Timeouts, schema,
 };
 
@@ -44,7 +44,7 @@ impl Environment for Fake {
         }
     }
 
-    fn output(&self, _: &SecretCommand) -> Result<Secret, String> {
+    fn fetched(&self, _: &FetchedSecret) -> Result<Secret, String> {
         Ok(Secret::new(SECRET.to_owned()))
     }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
-use weir::config::{Config, Environment, Secret, SecretCommand, SystemUser, schema};
+use weir::config::{Config, Environment, FetchedSecret, Secret, SystemUser, schema};
 
 /// An environment where every variable is set and every file is there.
 struct Complete;
@@ -25,7 +25,7 @@ impl Environment for Complete {
         Ok(b"value".to_vec())
     }
 
-    fn output(&self, _: &SecretCommand) -> Result<Secret, String> {
+    fn fetched(&self, _: &FetchedSecret) -> Result<Secret, String> {
         Ok(Secret::new("value".to_owned()))
     }
 

@@ -4,7 +4,6 @@ mod programs;
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -130,20 +129,18 @@ async fn the_servers_of_a_host_are_called_through_weir() {
     for secret in ["t0p-s3cret", "v3ry-s3cret"] {
         assert!(!file.contains(secret) && !text.contains(secret), "{secret} is elsewhere: {file} {text}");
     }
-    let kept = person.folder().join("secrets/my-files-some-token");
-    assert_eq!(fs::read_to_string(&kept).unwrap(), "v3ry-s3cret");
-    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(secrets(&person), ["my-files-some-token", "stub-token"]);
+    assert!(file.contains("SOME_TOKEN = \"${stored:my-files-some-token}\""), "{file}");
     assert_eq!(person.reads(".gemini/settings.json"), servers.to_string(), "the host keeps its file");
     let others = servers.to_string().replace("v3ry-s3cret", "another-secret");
     person.has(".gemini/settings.json", &others);
     assert!(person.done(&["import", "--yes"]).contains("there is nothing to add"));
-    assert_eq!(fs::read_to_string(&kept).unwrap(), "v3ry-s3cret", "what is there already is not touched");
+    assert_eq!(secrets(&person).len(), 2, "nothing else is kept");
     person.done(&["check"]);
 
-    let token = person.folder().join("secrets/stub-token");
-    let config =
-        file.replace("listen = \"127.0.0.1:8080\"\n", "").replace("secrets/stub-token", token.to_str().unwrap());
-    let gateway = Gateway::start_with(&config, &[("KEY", "a-key")]).await;
+    let (config, state) = (file.replace("listen = \"127.0.0.1:8080\"\n", ""), person.home().join(".local/state"));
+    let variables = [("KEY", "a-key"), ("XDG_STATE_HOME", state.to_str().unwrap())];
+    let gateway = Gateway::start_with(&config, &variables).await;
     gateway.healthy(&["stub"]).await;
     let said = Client::modern(&gateway, "/mcp").call("stub__echo", json!({ "message": "hello" })).await;
     assert_eq!(said["content"][0]["text"], "hello");
@@ -377,16 +374,21 @@ fn secrets_of_a_host_are_nowhere_in_the_configuration() {
     } });
     person.has(".cursor/mcp.json", &file.to_string());
     let (_, asked) = person.weir(&["import", "cursor"]);
-    assert!(asked.contains("docs: a secret goes to secrets/docs-api-key, which only you can read"), "{asked}");
-    assert!(secrets(&person).is_empty(), "nobody has agreed");
+    assert!(asked.contains("docs: a secret goes into the login store: docs-api-key"), "{asked}");
+    assert!(!person.home().join(".local/state/weir").exists(), "nobody has agreed");
     person.done(&["import", "cursor", "--yes"]);
     let config = person.reads("work/weir.toml");
     for secret in [token, "k3y", "t0ken"] {
         assert!(!config.contains(secret) && !asked.contains(secret), "{config}{asked}");
     }
-    for kept in
-        ["?tenant=7&api_key=${file:", "\"80\"", "\"/etc/key\"", "\"--token=${file:", "\"GITHUB=${file:", "\"yes\""]
-    {
+    for kept in [
+        "?tenant=7&api_key=${stored:",
+        "\"80\"",
+        "\"/etc/key\"",
+        "\"--token=${stored:",
+        "\"GITHUB=${stored:",
+        "\"yes\"",
+    ] {
         assert!(config.contains(kept), "{kept}: {config}");
     }
     person.done(&["check"]);
@@ -405,21 +407,17 @@ fn a_server_that_is_removed_takes_its_secrets_along() {
     person.has(".cursor/mcp.json", &format!("{{ \"mcpServers\": {{ {}, {} }} }}", server("a"), server("a-b")));
     person.done(&["import", "cursor", "--yes"]);
     assert_eq!(secrets(&person), ["a-b-token", "a-token"]);
-    person.has("work/secrets/a-note", "mine");
     let text = person.done(&["remove", "a"]);
     assert!(text.contains("a-token") && !text.contains("s3cret"), "{text}");
-    assert_eq!(secrets(&person), ["a-b-token", "a-note"], "what the server did not name stays");
+    assert_eq!(secrets(&person), ["a-b-token"], "what the server did not name stays");
     let shared = person.reads("work/weir.toml")
-        + "\n[upstreams.c]\nurl = \"https://c.example.com/mcp\"\nbearer = { file = \"secrets/a-b-token\" }\n";
+        + "\n[upstreams.c]\nurl = \"https://c.example.com/mcp\"\nbearer = { stored = \"a-b-token\" }\n";
     person.has("work/weir.toml", &shared);
     person.done(&["remove", "a-b"]);
-    assert_eq!(secrets(&person), ["a-b-token", "a-note"], "another server names it");
+    assert_eq!(secrets(&person), ["a-b-token"], "another server names it");
 }
 
-/// The files in `secrets` beside the configuration.
+/// The names of the secrets in the login store.
 fn secrets(person: &Person) -> Vec<String> {
-    let files = fs::read_dir(person.folder().join("secrets")).into_iter().flatten();
-    let mut names: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
+    person.done(&["secret", "list"]).lines().map(str::to_owned).collect()
 }

@@ -1,9 +1,15 @@
 //! `weir init`, `add`, `list`, `show`, `edit`, `remove`, `enable`, `disable` and `rename`, and what they leave in the file.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use serde_json::{Value, json};
-use weir_tests::{Gateway, Stub, paths, wait::until};
+use weir_tests::{Client, Gateway, Stub, paths, wait::until};
 
 struct Folder(tempfile::TempDir);
 
@@ -61,7 +67,7 @@ async fn from_nothing_to_a_server_that_is_served() {
     let text = folder.done(&["add", "stub", &stub.url()]);
     assert!(text.contains("[upstreams.stub]") && text.contains("stub: fine after"), "{text}");
     assert!(folder.done(&["list"]).starts_with("stub  http://127.0.0.1:"));
-    let listed: serde_json::Value = serde_json::from_str(&folder.done(&["list", "--json"])).unwrap();
+    let listed: Value = serde_json::from_str(&folder.done(&["list", "--json"])).unwrap();
     assert_eq!((&listed[0]["name"], &listed[0]["enabled"]), (&"stub".into(), &true.into()));
 
     // A gateway that runs follows the file.
@@ -74,7 +80,7 @@ async fn programs_read_what_commands_say_as_json() {
     let (folder, stub) = (Folder::new(), Stub::start().await);
     let (code, added) = folder.json(&["add", "stub", &stub.url(), "--header", "Authorization: Bearer t0ken", "--json"]);
     assert_eq!((code, &added["name"], &added["test"]["ok"]), (Some(0), &json!("stub"), &json!(true)), "{added}");
-    assert!(added["secrets"][0].as_str().unwrap().ends_with("stub-token"), "{added}");
+    assert_eq!(added["secrets"], json!(["stub-token"]), "{added}");
     let (code, checked) = folder.json(&["check", "--live", "--json"]);
     assert_eq!((code, &checked["ok"], &checked["problems"]), (Some(0), &json!(true), &json!([])), "{checked}");
     assert_eq!((&checked["upstreams"][0]["name"], &checked["reached"][0]["ok"]), (&json!("stub"), &json!(true)));
@@ -234,7 +240,7 @@ fn what_weir_would_refuse_is_not_written() {
         assert!(code != Some(0) && text.contains(why), "{arguments:?}: {text}");
         assert_eq!(folder.file(), before, "{arguments:?}");
     }
-    assert!(!folder.path().join("secrets").exists());
+    assert!(!folder.path().join("weir/logins.redb").exists(), "nothing was kept");
     folder.done(&["disable", "one"]);
     let mode = fs::metadata(folder.path().join("weir.toml")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o664, "who may read the file stays");
@@ -249,7 +255,7 @@ fn what_weir_would_refuse_is_not_written() {
 }
 
 #[test]
-fn secrets_of_a_command_line_are_in_files_of_their_owner() {
+fn secrets_of_a_command_line_are_in_the_login_store() {
     let folder = Folder::new();
     let arguments =
         ["add", "one", "https://one.example.com/mcp", "--no-test", "--header", "Authorization: Bearer t0p-s3cret"];
@@ -257,22 +263,54 @@ fn secrets_of_a_command_line_are_in_files_of_their_owner() {
     let script = "echo"; // any program that is there
     let more =
         folder.done(&["add", "two", "--env", "SOME_TOKEN=v3ry-s3cret", "--env", "MODE=fast", "--", script, "hello"]);
-    for (name, secret) in [("one-token", "t0p-s3cret"), ("one-x-api-key", "k3y-k3y"), ("two-some-token", "v3ry-s3cret")]
-    {
-        let path = folder.path().join("secrets").join(name);
-        assert_eq!(fs::read_to_string(&path).unwrap(), secret);
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(
-            ![&text, &more, &folder.file(), &folder.done(&["show", "one"])].iter().any(|text| text.contains(secret))
-        );
+    assert_eq!(folder.done(&["secret", "list"]), "one-token\none-x-api-key\ntwo-some-token\n");
+    let store = folder.path().join("weir/logins.redb");
+    assert_eq!(fs::metadata(&store).unwrap().permissions().mode() & 0o777, 0o600);
+    let store = String::from_utf8_lossy(&fs::read(&store).unwrap()).into_owned();
+    for secret in ["t0p-s3cret", "k3y-k3y", "v3ry-s3cret"] {
+        let shown = [&text, &more, &folder.file(), &folder.done(&["show", "one"]), &store];
+        assert!(!shown.iter().any(|text| text.contains(secret)), "{secret}");
     }
     let file = folder.file();
-    assert!(file.contains("bearer = { file = \"secrets/one-token\" }") && file.contains("X-Team = \"desk\""), "{file}");
-    assert!(
-        file.contains("SOME_TOKEN = \"${file:secrets/two-some-token}\"") && file.contains("MODE = \"fast\""),
-        "{file}"
-    );
+    assert!(file.contains("bearer = { stored = \"one-token\" }") && file.contains("X-Team = \"desk\""), "{file}");
+    assert!(file.contains("SOME_TOKEN = \"${stored:two-some-token}\"") && file.contains("MODE = \"fast\""), "{file}");
     folder.done(&["check"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_secret_opens_an_upstream() {
+    let (folder, stub) = (Folder::new(), Stub::start().await);
+    let config = format!(
+        "{}bearer = {{ stored = \"the-token\" }}\nheaders = {{ X-Key = \"key ${{stored:the-key}}\" }}\n",
+        stub.config("stub")
+    );
+    folder.write(&config);
+    let (code, text) = folder.weir(&["check"]);
+    assert!(code == Some(64) && text.contains("hint: weir secret set the-token"), "{text}");
+    let set = |name: &str, secret: &str| {
+        let mut command = folder.command(&["secret", "set", name]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(secret.as_bytes()).unwrap();
+        child.wait_with_output().unwrap().status.code()
+    };
+    assert_eq!(set("not a name", "x"), Some(1));
+    assert_eq!(set("the-token", "\n"), Some(1), "nothing is no secret");
+    assert_eq!((set("the-token", "t0p-s3cret\n"), set("the-key", "k3y")), (Some(0), Some(0)));
+    folder.done(&["check"]);
+    let here = folder.path().to_str().unwrap();
+    let gateway = Gateway::start_with(&config, &[("XDG_STATE_HOME", here)]).await;
+    gateway.healthy(&["stub"]).await;
+    Client::modern(&gateway, "/mcp").call("stub__echo", json!({ "message": "hello" })).await;
+    let seen = stub.asked("tools/call");
+    let call = seen.last().unwrap();
+    assert_eq!((call.header("authorization"), call.header("x-key")), (Some("Bearer t0p-s3cret"), Some("key k3y")));
+    assert!(!gateway.log().contains("s3cret") && !gateway.log().contains("k3y"));
+    assert_eq!(folder.json(&["secret", "list", "--json"]).1, json!(["the-key", "the-token"]));
+    folder.done(&["secret", "remove", "the-key"]);
+    assert_eq!(folder.weir(&["secret", "remove", "the-key"]).0, Some(1));
+    folder.write("[store]\nkey = { stored = \"a\" }\n");
+    let text = folder.weir(&["check"]).1;
+    assert!(text.contains("what opens the store cannot be in it"), "{text}");
 }
 
 #[tokio::test]

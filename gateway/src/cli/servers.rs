@@ -19,6 +19,7 @@ use clap::Args;
 use crate::config::{ConfigFile, EditError, UpstreamName, default_file};
 
 use super::{BadConfig, terminal};
+use new::KeptSecrets;
 
 pub(super) use add::AddOptions;
 pub(super) use import::{ImportOptions, Intake, import};
@@ -34,6 +35,9 @@ pub(super) struct ConfigOption {
     /// The configuration, as for `serve`.
     #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
     pub(super) config: PathBuf,
+    /// The login store is plain text.
+    #[arg(long)]
+    pub(super) allow_plaintext_token_store: bool,
 }
 
 #[derive(Args, Debug)]
@@ -53,9 +57,6 @@ pub(super) struct RenameOptions {
     /// Its new name. Tools on `/mcp` begin with it.
     #[arg(value_name = "NEW-NAME")]
     new: UpstreamName,
-    /// Logins are kept as plain text.
-    #[arg(long)]
-    allow_plaintext_token_store: bool,
     #[command(flatten)]
     file: ConfigOption,
 }
@@ -83,20 +84,18 @@ pub(super) fn add(options: &AddOptions) -> anyhow::Result<ExitCode> {
 /// `weir remove`.
 pub(super) fn remove(options: &NamesOptions) -> anyhow::Result<ExitCode> {
     let path = &options.file.config;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let file = ConfigFile::open(path)?;
-    let mut secrets = Vec::new();
-    for name in &options.names {
-        let own = new::secrets_of(folder, name).into_iter();
-        secrets.extend(own.filter(|secret| file.names_file(Some(name), secret)));
-    }
+    let (file, kept) = (ConfigFile::open(path)?, KeptSecrets::of(path)?);
+    let mut secrets = kept.names().unwrap_or_else(|why| {
+        terminal::complain(format_args!("its secrets stay in the store: {why:#}"));
+        Vec::new()
+    });
+    secrets.retain(|secret| options.names.iter().any(|name| file.names_secret(Some(name), secret)));
     let removed = change_each(options, "removed", ConfigFile::remove)?;
     let file = ConfigFile::open(path)?;
-    for secret in secrets.iter().filter(|secret| !file.names_file(None, secret)) {
-        let secret = folder.join(secret);
-        match fs::remove_file(&secret) {
-            Ok(()) => terminal::say(format_args!("removed its secret {}", secret.display()))?,
-            Err(why) => terminal::complain(format_args!("its secret {} stays: {why}", secret.display())),
+    for secret in secrets.iter().filter(|secret| !file.names_secret(None, secret)) {
+        match kept.remove(secret) {
+            Ok(()) => terminal::say(format_args!("removed its secret {secret}"))?,
+            Err(why) => terminal::complain(format_args!("its secret {secret} stays in the store: {why}")),
         }
     }
     Ok(removed)

@@ -196,7 +196,7 @@ pub enum ClientProof {
 }
 
 /// Where logins are kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LoginStore {
     /// The file; none if the system names no place for it.
     pub path: Option<PathBuf>,
@@ -207,7 +207,7 @@ pub struct LoginStore {
 }
 
 /// A server that several gateways share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SharedStore {
     /// Where it is, without a password.
     pub url: String,

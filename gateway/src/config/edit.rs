@@ -206,9 +206,9 @@ impl ConfigFile {
         Ok(DeTable::parse(&text).map(|table| import::shown(table.get_ref())).unwrap_or_default())
     }
 
-    /// Whether a text of the file names this path; or one of an upstream, if one is given.
+    /// Whether a text of the file names this stored secret; or one of an upstream, if one is given.
     #[must_use]
-    pub fn names_file(&self, upstream: Option<&str>, path: &str) -> bool {
+    pub fn names_secret(&self, upstream: Option<&str>, name: &str) -> bool {
         let text = match upstream {
             None => self.document.to_string(),
             Some(name) => {
@@ -217,7 +217,9 @@ impl ConfigFile {
                 DocumentMut::from(one).to_string()
             }
         };
-        ['"', '\'', '}'].iter().any(|end| text.contains(&format!("{path}{end}")))
+        [format!("${{stored:{name}}}"), format!("\"{name}\""), format!("'{name}'")]
+            .iter()
+            .any(|written| text.contains(written))
     }
 
     /// What would be missing on this machine, of what has been added, if Weir took the file as it is now.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{User, geteuid};
 
-use super::{Secret, SecretCommand};
+use super::{FetchedSecret, Secret};
 
 /// The largest file that is read for a configuration, in bytes. Nobody writes more by hand or keeps a token longer.
 pub(super) const FILE_LIMIT: u64 = 1 << 20;
@@ -24,11 +24,11 @@ pub trait Environment {
     /// Whatever keeps it from being read, its size included.
     fn file(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// What a command prints, as it was when it last ran if that is not long ago.
+    /// What a command prints or the store holds, as it was fetched last if that is not long ago.
     ///
     /// # Errors
-    /// Why it gave nothing, without anything that it printed.
-    fn output(&self, command: &SecretCommand) -> Result<Secret, String>;
+    /// Why there is nothing, without anything that is secret.
+    fn fetched(&self, source: &FetchedSecret) -> Result<Secret, String>;
 
     /// The names of all environment variables, those that are no text left out.
     fn names(&self) -> Vec<String>;
@@ -80,8 +80,8 @@ impl Environment for SystemEnvironment {
         Ok(content)
     }
 
-    fn output(&self, command: &SecretCommand) -> Result<Secret, String> {
-        command.fetch()
+    fn fetched(&self, source: &FetchedSecret) -> Result<Secret, String> {
+        source.fetch()
     }
 
     fn names(&self) -> Vec<String> {

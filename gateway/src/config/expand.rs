@@ -1,4 +1,4 @@
-//! `${env:NAME}` and `${file:PATH}` inside a value; `$${` stands for the two characters `${`.
+//! `${env:NAME}`, `${file:PATH}` and `${stored:NAME}` inside a value; `$${` stands for the two characters `${`.
 //!
 //! Other programs write a variable as `$NAME` or `%NAME%`. Weir refuses such a word instead of sending it as it stands;
 //! `$$NAME` and `%%NAME%%` are how to mean the text itself.
@@ -14,9 +14,11 @@ pub(super) enum ValuePart<'t> {
     Plain(&'t str),
     /// What is found there; the path of a file is as written.
     Reference(SecretSource),
+    /// What the store has under this name.
+    Stored(&'t str),
 }
 
-/// A `${` that is not followed by `env:NAME}` or `file:PATH}`.
+/// A `${` that is not followed by `env:NAME}`, `file:PATH}` or `stored:NAME}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadReference;
 
@@ -61,12 +63,15 @@ pub(super) fn pieces(text: &str) -> Result<Vec<ValuePart<'_>>, BadReference> {
             continue;
         }
         let (inside, after) = rest[at + 2..].split_once('}').ok_or(BadReference)?;
-        let source = match inside.split_once(':') {
-            Some(("env", name)) if !name.is_empty() && !name.contains('=') => SecretSource::Env(name.to_owned()),
-            Some(("file", path)) if !path.is_empty() => SecretSource::File(path.into()),
+        let part = match inside.split_once(':') {
+            Some(("env", name)) if !name.is_empty() && !name.contains('=') => {
+                ValuePart::Reference(SecretSource::Env(name.to_owned()))
+            }
+            Some(("file", path)) if !path.is_empty() => ValuePart::Reference(SecretSource::File(path.into())),
+            Some(("stored", name)) if !name.is_empty() => ValuePart::Stored(name),
             _ => return Err(BadReference),
         };
-        pieces.extend([ValuePart::Plain(&rest[..at]), ValuePart::Reference(source)]);
+        pieces.extend([ValuePart::Plain(&rest[..at]), part]);
         rest = after;
     }
     pieces.push(ValuePart::Plain(rest));

@@ -15,9 +15,10 @@ mod policy;
 mod telemetry;
 mod upstream;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_hosts::Host;
@@ -27,7 +28,7 @@ use super::problem::ProblemReport;
 use super::quantity::Period;
 use super::read::Setting;
 use super::written::{self, Root};
-use super::{Config, Environment, Reach, Timeouts, Tls, UpstreamConfig, inherit, similar_word};
+use super::{Config, Environment, LoginStore, Reach, Timeouts, Tls, UpstreamConfig, inherit, similar_word};
 
 pub use auth::default_store;
 
@@ -48,10 +49,12 @@ pub(super) fn resolve(
     let api_keys = root.api_keys.or(false);
     let certified = root.tls.set().is_some_and(|at| at.value.client_ca.key().is_some());
     let callers = api_keys || certified || root.auth.key().is_some();
-    let mut context = Context { file, base, environment, report, live: true, callers, variables: BTreeSet::new() };
+    let mut context = Context::new(file, base, environment, report);
+    context.callers = callers;
+    let store = auth::store(root, &mut context);
+    context.store = Some(Arc::new(store.clone()));
     let upstreams = upstreams(root, &mut context);
     let inbound = auth::issuers(root, &mut context);
-    let store = auth::store(root, &mut context);
     let mut config = Config {
         file: file.to_owned(),
         listen: listen(root, &mut context),
@@ -86,6 +89,17 @@ pub(super) fn resolve(
         }
     }
     config
+}
+
+/// Settles where logins are, and nothing else.
+pub(super) fn store(
+    root: &Root,
+    file: &Path,
+    base: &Path,
+    environment: &dyn Environment,
+    report: &mut ProblemReport<'_>,
+) -> LoginStore {
+    auth::store(root, &mut Context::new(file, base, environment, report))
 }
 
 fn name_budgets(root: &Root, context: &mut Context<'_, '_>) -> Vec<(Host, usize)> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{Environment, Secret, SecretCommand, SystemEnvironment};
+use super::{Environment, FetchedSecret, Secret, SystemEnvironment};
 
 /// Where a secret is found when it is needed. Its `Display` names the place, never the secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,8 +16,8 @@ pub enum SecretSource {
     Env(String),
     /// A file, read anew each time so that the secret can be rotated.
     File(PathBuf),
-    /// A program that prints it. It ran when the configuration was loaded.
-    Command(Arc<SecretCommand>),
+    /// What was fetched when the configuration was loaded.
+    Fetched(Arc<FetchedSecret>),
 }
 
 /// Why a secret cannot be had. Names its source, never its content.
@@ -32,7 +32,7 @@ pub enum SecretError {
     /// The variable is not set.
     #[error("{0} is not set")]
     Missing(SecretSource),
-    /// The command has given nothing, for this reason.
+    /// The command or the store has given nothing, for this reason.
     #[error("{0} gives no secret: {1}")]
     Failed(SecretSource, String),
     /// It is not UTF-8.
@@ -44,8 +44,8 @@ pub enum SecretError {
 }
 
 impl SecretSource {
-    /// Reads the secret from this process's environment or file system, without the line break that ends most files. Runs
-    /// no command: what it printed last counts.
+    /// Reads the secret from this process's environment or file system, without the line break that ends most files.
+    /// Fetches nothing: what was fetched last counts.
     ///
     /// # Errors
     /// If it is missing, empty, or nothing that a header could carry.
@@ -69,10 +69,10 @@ impl SecretSource {
         self.now()
     }
 
-    /// An upstream has refused the secret. A command runs again some seconds later, and a file is read anew anyway.
+    /// An upstream has refused the secret. It is fetched again some seconds later, and a file is read anew anyway.
     pub fn refused(&self) {
-        if let Self::Command(command) = self {
-            command.refused();
+        if let Self::Fetched(source) = self {
+            source.refused();
         }
     }
 
@@ -85,7 +85,7 @@ impl SecretSource {
 
     fn now(&self) -> Result<Secret, SecretError> {
         match self {
-            Self::Command(command) => self.trimmed(command.last().ok_or_else(|| SecretError::Missing(self.clone()))?),
+            Self::Fetched(source) => self.trimmed(source.last().ok_or_else(|| SecretError::Missing(self.clone()))?),
             Self::Env(_) | Self::File(_) => self.text(&SystemEnvironment),
         }
     }
@@ -103,8 +103,8 @@ impl SecretSource {
                     environment.file(path).map_err(|error| SecretError::Unreadable(self.clone(), reason(&error)))?;
                 Secret::new(String::from_utf8(bytes).map_err(|_| not_text())?)
             }
-            Self::Command(command) => {
-                environment.output(command).map_err(|why| SecretError::Failed(self.clone(), why))?
+            Self::Fetched(source) => {
+                environment.fetched(source).map_err(|why| SecretError::Failed(self.clone(), why))?
             }
         };
         self.trimmed(text)
@@ -125,8 +125,7 @@ impl fmt::Display for SecretSource {
         match self {
             Self::Env(name) => write!(f, "env {name}"),
             Self::File(path) => write!(f, "file {}", path.display()),
-            // Its arguments are the operator's, and say where the secret is.
-            Self::Command(command) => write!(f, "command {}", command.program),
+            Self::Fetched(source) => write!(f, "{source}"),
         }
     }
 }

@@ -27,6 +27,9 @@ pub(super) struct Variable(pub(super) String);
 /// The name of a credential that systemd hands over.
 pub(super) struct CredentialFile(pub(super) String);
 
+/// The name of a secret in the login store.
+pub(super) struct StoredName(pub(super) String);
+
 /// The name of an account at a service.
 pub(super) struct AccountName(pub(super) String);
 
@@ -94,6 +97,7 @@ strings! {
     Period: "a duration such as \"30s\"", { "type": "string", "pattern": "^[0-9]+ *(ms|s|m|h|d)$" };
     Program: "a program, as a string", { "type": "string", "minLength": 1 };
     Size: "a size such as \"4MiB\"", { "type": "string", "pattern": "^[0-9]+ *(B|[kK]B|KiB|[MG]i?B)$" };
+    StoredName: "the name of a stored secret, as a string", { "type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$" };
     SystemUserName: "the name of a user, as a string", { "type": "string", "minLength": 1 };
     TemplateString: "a string", { "type": "string" };
     Variable: "the name of a variable, as a string", { "type": "string", "pattern": "^[^=]+$" };
@@ -140,6 +144,22 @@ impl FromStr for CredentialFile {
             return Err(Unreadable::new("this cannot be the name of a credential", hint));
         }
         Ok(Self(text.to_owned()))
+    }
+}
+
+/// Whether a secret in the login store can have this name.
+#[must_use]
+pub fn is_stored_name(name: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=128).contains(&name.len()) && name.bytes().all(letter)
+}
+
+impl FromStr for StoredName {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let refused = || Unreadable::new("this cannot be the name of a stored secret", "as `weir secret list` has it");
+        if is_stored_name(text) { Ok(Self(text.to_owned())) } else { Err(refused()) }
     }
 }
 

@@ -13,8 +13,8 @@ use super::origin::{HostName, WebOrigin, WebUrl};
 use super::quantity::{Memory, Period, Size};
 use super::read::{Unreadable, table};
 use super::string::{
-    AccountName, Address, CredentialFile, FilePath, Inherited, Program, SystemUserName, TemplateString, Variable,
-    choice, strings,
+    AccountName, Address, CredentialFile, FilePath, Inherited, Program, StoredName, SystemUserName, TemplateString,
+    Variable, choice, strings,
 };
 use super::value::{Count, NamedValues, OneOrMore, Values};
 
@@ -319,6 +319,8 @@ table! {
         /// The systemd credential that holds it (`LoadCredential=`, `SetCredentialEncrypted=`): a file in
         /// `$CREDENTIALS_DIRECTORY`.
         credential: CredentialFile,
+        /// The name that `weir secret set` has put it into the login store under.
+        stored: StoredName,
         /// A program and its arguments, which prints it within 10 seconds: `["vault", "kv", "get", "-field=token",
         /// "secret/github"]`. There is no shell, and nothing is expanded. While it fails, Weir uses what it printed last.
         command: Values<TemplateString>,

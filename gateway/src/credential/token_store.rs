@@ -14,7 +14,7 @@ use weir_store::{
 };
 use zeroize::Zeroizing;
 
-use crate::config::{self, Config, SecretSource, SharedStore};
+use crate::config::{self, SecretSource, SharedStore};
 
 use super::watch::LoginChanges;
 
@@ -165,15 +165,15 @@ impl StorePlace {
 }
 
 impl TokenStore {
-    pub(super) fn new(config: &Config, plaintext: bool) -> Self {
-        let place = StorePlace::of(&config.store);
+    pub(super) fn new(store: &config::LoginStore, plaintext: bool) -> Self {
+        let place = StorePlace::of(store);
         let standing = match place {
             StorePlace::Shared(_) => StoreStanding::Unasked,
             StorePlace::Nowhere | StorePlace::File(_) => StoreStanding::Local,
         };
         Self {
             place,
-            key: config.store.key.clone(),
+            key: store.key.clone(),
             plaintext,
             clock: Clock::system(),
             opened: OnceCell::new(),

@@ -33,15 +33,13 @@ pub(super) fn connect(
         terminal::say(format_args!("{}: there is nothing to move", host.name()))?;
         return super::connect(host, path, options);
     }
-    let after = weir_hosts::connect(host, Some(&rest), &entry).inspect_err(|_| intake.forget())?;
+    let after = weir_hosts::connect(host, Some(&rest), &entry)?;
     if options.dry_run {
-        intake.forget();
         terminal::say(format_args!("{shown} would be:\n{}", after.trim_end()))?;
         return Ok(None);
     }
     let question = format!("Move {} from {shown} to {}? [y/N] ", listed(&moved), options.options.config.display());
     if !moving.yes && !terminal::asks(&question, false)? {
-        intake.forget();
         bail!("nothing was written; --yes writes it");
     }
     intake.save()?;
@@ -81,16 +79,9 @@ fn taken(
             ));
             continue;
         }
-        match intake.take(&server) {
-            Ok(Some(name)) => {
-                rest = without;
-                moved.push(MovedServer { from: server.name, to: name.to_string() });
-            }
-            Ok(None) => {}
-            Err(why) => {
-                intake.forget();
-                return Err(why);
-            }
+        if let Some(name) = intake.take(&server)? {
+            rest = without;
+            moved.push(MovedServer { from: server.name, to: name.to_string() });
         }
     }
     Ok((rest, moved))

@@ -1,9 +1,6 @@
 //! `weir add`.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -13,7 +10,11 @@ use crate::{
     config::{ConfigFile, UpstreamName},
 };
 
-use super::{BEGIN, ConfigOption, new, new::NewUpstream, save, unusable};
+use super::{
+    BEGIN, ConfigOption,
+    new::{KeptSecrets, NewUpstream},
+    save, unusable,
+};
 
 #[derive(clap::Args, Debug)]
 #[command(
@@ -35,10 +36,10 @@ pub(in crate::cli) struct AddOptions {
     transport: Option<String>,
     /// A header for each request, as `NAME: VALUE`; may be repeated. `${env:NAME}` and `${file:PATH}` are expanded later.
     ///
-    /// What looks secret goes into a file that only its owner can read, in `secrets` beside the configuration.
+    /// What looks secret goes into the login store, where it is encrypted.
     #[arg(long = "header", value_name = "NAME: VALUE", requires = "url")]
     headers: Vec<String>,
-    /// A variable for the program, as `NAME=VALUE`; may be repeated. What looks secret goes into a file, too.
+    /// A variable for the program, as `NAME=VALUE`; may be repeated. What looks secret goes into the store, too.
     #[arg(long = "env", value_name = "NAME=VALUE", requires = "command")]
     variables: Vec<String>,
     /// What opens it, as `auth` of the configuration: `oauth`, `device`, `none` and so on.
@@ -65,24 +66,24 @@ pub(super) fn run(options: &AddOptions) -> anyhow::Result<ExitCode> {
         file.begin(BEGIN)?;
     }
     if let Some(secret) = new.taken_secret(&file) {
-        bail!("the secret would be in {secret}, which another server has; choose another name");
+        bail!("the secret would be called {secret}, as one of another server; choose another name");
     }
     file.add(&options.name, new.keys).map_err(unusable)?;
     let shown = file.shown(options.name.as_str()).map_err(unusable)?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    new::keep(folder, &new.secrets)?;
+    let kept = KeptSecrets::of(path)?;
+    kept.keep(&new.secrets)?;
     if let Err(why) = save(file) {
-        new::forget(folder, &new.secrets);
+        kept.forget(&new.secrets);
         return Err(why);
     }
     terminal::say(format_args!("added to {}:\n\n{}\n", path.display(), shown.trim_end()))?;
     for (secret, _) in &new.secrets {
-        terminal::say(format_args!("its secret is in {}, which only you can read", folder.join(secret).display()))?;
+        terminal::say(format_args!("its secret is in the login store: {secret}"))?;
     }
     let tests = options.url.is_some() && !options.no_test;
     let report = tests.then(|| test::probe_one(options.name.as_str(), path)).transpose()?;
     if options.json {
-        let secrets: Vec<PathBuf> = new.secrets.iter().map(|(secret, _)| folder.join(secret)).collect();
+        let secrets: Vec<&String> = new.secrets.iter().map(|(secret, _)| secret).collect();
         let added = json!({ "file": path, "name": options.name.as_str(), "secrets": secrets, "test": report });
         terminal::put_json(&added.to_string())?;
     }

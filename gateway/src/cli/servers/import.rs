@@ -16,7 +16,11 @@ use crate::{
     config::{ConfigFile, EditError, UpstreamName, nearest_name},
 };
 
-use super::{BEGIN, ConfigOption, new, new::NewUpstream, save, unusable};
+use super::{
+    BEGIN, ConfigOption,
+    new::{KeptSecrets, NewUpstream},
+    save, unusable,
+};
 
 /// The largest file that is read.
 const LARGEST: u64 = weir_hosts::MAX_BYTES as u64;
@@ -96,7 +100,6 @@ pub(in crate::cli) fn import(options: &ImportOptions) -> anyhow::Result<ExitCode
     }
     let question = format!("Add {} to {}? [y/N] ", counted(count), path.display());
     if !options.yes && !terminal::asks(&question, false)? {
-        intake.forget();
         terminal::say("nothing was written; --yes writes it")?;
         report(false)?;
         return Ok(ExitCode::FAILURE);
@@ -112,6 +115,7 @@ pub(in crate::cli) struct Intake<'p> {
     path: &'p Path,
     /// Where this gateway is, so that it does not become its own upstream.
     own: Option<String>,
+    kept: KeptSecrets,
     trust: bool,
     added: Vec<Candidate>,
 }
@@ -122,11 +126,8 @@ impl<'p> Intake<'p> {
         if !file.exists() {
             file.begin(BEGIN)?;
         }
-        Ok(Self { file, path, own: hosts::gateway_url(path), trust, added: Vec::new() })
-    }
-
-    fn folder(&self) -> &'p Path {
-        self.path.parent().unwrap_or(Path::new(""))
+        let (own, kept) = (hosts::gateway_url(path), KeptSecrets::of(path)?);
+        Ok(Self { file, path, own, kept, trust, added: Vec::new() })
     }
 
     fn take_all(&mut self, found: &HostServers) -> anyhow::Result<()> {
@@ -149,8 +150,7 @@ impl<'p> Intake<'p> {
             terminal::say(format_args!("  {}: no name for it; add it with `weir add`", server.name))?;
             return Ok(None);
         };
-        let folder = self.folder();
-        let added = add(&mut self.file, folder, candidate, self.trust)?;
+        let added = add(&mut self.file, &self.kept, candidate, self.trust)?;
         let name = added.as_ref().map(|added| added.new.name.clone());
         self.added.extend(added);
         Ok(name)
@@ -165,16 +165,13 @@ impl<'p> Intake<'p> {
         self.added.iter().map(found).collect()
     }
 
-    /// Removes the secrets of servers that are not added after all.
-    pub(in crate::cli) fn forget(&self) {
-        self.added.iter().for_each(|candidate| new::forget(self.folder(), &candidate.new.secrets));
-    }
-
     /// Writes the configuration, and says which of the servers are disabled. If it cannot be written, no secret stays.
     pub(in crate::cli) fn save(self) -> anyhow::Result<()> {
-        let (path, folder, trust) = (self.path, self.folder(), self.trust);
+        let (path, kept, trust) = (self.path, self.kept, self.trust);
+        let secrets: Vec<_> = self.added.iter().flat_map(|candidate| candidate.new.secrets.clone()).collect();
+        kept.keep(&secrets)?;
         if let Err(why) = save(self.file) {
-            self.added.iter().for_each(|candidate| new::forget(folder, &candidate.new.secrets));
+            kept.forget(&secrets);
             return Err(why);
         }
         terminal::say(format_args!("added {} to {}", counted(self.added.len()), path.display()))?;
@@ -200,14 +197,14 @@ fn counted(count: usize) -> String {
 /// Adds a server to the file that is not written yet, and says what it would be; none if it is left out.
 fn add(
     file: &mut ConfigFile,
-    folder: &Path,
+    kept: &KeptSecrets,
     mut candidate: Candidate,
     trust: bool,
 ) -> anyhow::Result<Option<Candidate>> {
     let name = candidate.new.name.clone();
     if let Some(secret) = candidate.new.taken_secret(file) {
         terminal::say(format_args!(
-            "  {name}: it is left out: another server has the file {secret}; add it with `weir add`"
+            "  {name}: it is left out: another server has a secret called {secret}; add it with `weir add`"
         ))?;
         return Ok(None);
     }
@@ -215,8 +212,8 @@ fn add(
         terminal::say(format_args!("  {name}: there is one of this name already, so it is left out"))?;
         return Ok(None);
     }
-    // Whether Weir would take it can be seen once its secrets are there.
-    new::keep(folder, &candidate.new.secrets)?;
+    // Whether Weir would take it can be seen once its secrets are there. They are kept with the configuration.
+    kept.assume(&candidate.new.secrets);
     if candidate.is_disabled(trust) {
         file.enable(name.as_str(), false).map_err(unusable)?;
     }
@@ -227,7 +224,6 @@ fn add(
                 terminal::say(format_args!("  {name}: it is left out: {}", problem.message))?;
             }
             file.remove(name.as_str()).map_err(unusable)?;
-            new::forget(folder, &candidate.new.secrets);
             return Ok(None);
         }
         Err(why) => return Err(unusable(why)),
@@ -239,10 +235,7 @@ fn add(
         terminal::say(format_args!("    {line}"))?;
     }
     for (secret, _) in &candidate.new.secrets {
-        terminal::say(format_args!(
-            "  {name}: a secret goes to {}, which only you can read",
-            folder.join(secret).display()
-        ))?;
+        terminal::say(format_args!("  {name}: a secret goes into the login store: {secret}"))?;
     }
     for note in candidate.missing.iter().chain(&candidate.lost) {
         terminal::say(format_args!("  {name}: {note}"))?;

@@ -1,28 +1,28 @@
 //! A server on its way into the configuration: what is secret goes elsewhere.
 
-use std::{
-    fs,
-    io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-};
+use std::{path::Path, sync::Arc};
 
 use anyhow::Context;
+use tokio::runtime::Runtime;
 use toml_edit::{Array, InlineTable, Value};
 use weir_hosts::{Template, looks_secret};
 
-use crate::config::{ConfigFile, UpstreamName};
+use crate::{
+    cli::{self, BadConfig},
+    config::{Config, ConfigFile, FetchedSecret, LoginStore, StoredSecret, UpstreamName},
+    credential::{Secret, StoredSecrets},
+};
 
-/// Where secrets are kept that were written somewhere else: beside the configuration, for its owner alone.
-const SECRETS: &str = "secrets";
+/// How much of what a secret is for stands in its name, in characters.
+const LONGEST_NAME: usize = 64;
 /// Parts of names whose values are secret.
 const SECRET: [&str; 7] = ["auth", "cookie", "credential", "key", "pass", "secret", "token"];
 
-/// The keys of a new upstream, and the files of its secrets.
+/// The keys of a new upstream, and its secrets by the names that they get in the store.
 pub(super) struct NewUpstream {
     pub(super) name: UpstreamName,
     pub(super) keys: Vec<(&'static str, Value)>,
-    pub(super) secrets: Vec<(PathBuf, String)>,
+    pub(super) secrets: Vec<(String, String)>,
 }
 
 impl NewUpstream {
@@ -91,10 +91,10 @@ impl NewUpstream {
         }
     }
 
-    /// The file of one of its secrets, if another server of the configuration has it: `a-b` and its `token`, `a` and its `b-token`.
+    /// One of its secrets whose name another server of the configuration has: `a-b` and its `token`, `a` and its `b-token`.
     pub(super) fn taken_secret(&self, file: &ConfigFile) -> Option<String> {
-        let mut paths = self.secrets.iter().map(|(path, _)| path.display().to_string());
-        paths.find(|path| file.names_file(None, path))
+        let mut names = self.secrets.iter().map(|(name, _)| name.clone());
+        names.find(|name| file.names_secret(None, name))
     }
 
     /// A bearer token, which Weir sends to this origin alone.
@@ -103,13 +103,13 @@ impl NewUpstream {
         self.put("bearer", source);
     }
 
-    /// Where a secret is: where a reference says, else in a file of its own.
+    /// Where a secret is: where a reference says, else in the store.
     pub(super) fn source(&mut self, name: &str, value: &str) -> InlineTable {
         let reference = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
         let reference = reference.filter(|inner| !inner.contains('$'));
         let (kind, place) = match reference.map(|inner| inner.split_once(':').unwrap_or(("env", inner))) {
-            Some((kind @ ("env" | "file"), place)) => (kind, place.to_owned()),
-            _ => ("file", self.secret(name, value)),
+            Some((kind @ ("env" | "file" | "stored"), place)) => (kind, place.to_owned()),
+            _ => ("stored", self.secret(name, value)),
         };
         InlineTable::from_iter([(kind, place)])
     }
@@ -118,7 +118,7 @@ impl NewUpstream {
     fn value(&mut self, name: &str, value: &str) -> String {
         let named = name.to_ascii_lowercase();
         match !value.contains("${") && SECRET.iter().any(|word| named.contains(word)) {
-            true => format!("${{file:{}}}", self.secret(&named, value)),
+            true => format!("${{stored:{}}}", self.secret(&named, value)),
             false => self.checked(&named, value),
         }
     }
@@ -127,25 +127,23 @@ impl NewUpstream {
     fn checked(&mut self, name: &str, value: &str) -> String {
         let is_path = value.starts_with(['/', '.', '~']);
         match !value.contains("${") && !is_path && looks_secret(name, &Template::literal(value)) {
-            true => format!("${{file:{}}}", self.secret(&name.to_ascii_lowercase(), value)),
+            true => format!("${{stored:{}}}", self.secret(&name.to_ascii_lowercase(), value)),
             false => value.to_owned(),
         }
     }
 
-    /// Where a secret is going to be.
+    /// What a secret is going to be called.
     fn secret(&mut self, name: &str, value: &str) -> String {
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-        let name: String = name.chars().map(plain).collect();
+        let name: String = name.chars().map(plain).take(LONGEST_NAME).collect();
         let name = name.trim_matches('-');
         let name = if name.is_empty() { "secret" } else { name };
-        let path_of = |name: &str| PathBuf::from(SECRETS).join(format!("{}-{name}", self.name));
-        let is_taken = |path: &PathBuf| self.secrets.iter().any(|(taken, other)| taken == path && other != value);
-        let mut paths =
-            std::iter::once(path_of(name)).chain((2..).map(|number: usize| path_of(&format!("{name}-{number}"))));
-        let path = paths.find(|path| !is_taken(path)).unwrap_or_else(|| path_of(name));
-        let shown = path.display().to_string();
-        self.secrets.push((path, value.to_owned()));
-        shown
+        let full = |name: &str| format!("{}-{name}", self.name);
+        let is_taken = |full: &String| self.secrets.iter().any(|(taken, other)| taken == full && other != value);
+        let mut names = std::iter::once(full(name)).chain((2..).map(|number: usize| full(&format!("{name}-{number}"))));
+        let found = names.find(|full| !is_taken(full)).unwrap_or_else(|| full(name));
+        self.secrets.push((found.clone(), value.to_owned()));
+        found
     }
 }
 
@@ -155,34 +153,51 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_letter)
 }
 
-/// Writes secrets, each where only its owner can read it.
-pub(super) fn keep(folder: &Path, secrets: &[(PathBuf, String)]) -> anyhow::Result<()> {
-    for (at, (path, value)) in secrets.iter().enumerate() {
-        let path = folder.join(path);
-        let write = || {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder.join(SECRETS))?;
-            // One that is there is of a server that was removed.
-            drop(fs::remove_file(&path));
-            let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-            file.write_all(value.as_bytes())
-        };
-        if let Err(why) = write() {
-            forget(folder, &secrets[..at]);
-            return Err(why).with_context(|| format!("the secret cannot be kept in {}", path.display()));
+/// The secrets in the store of a configuration.
+pub(super) struct KeptSecrets {
+    store: Arc<LoginStore>,
+    secrets: StoredSecrets,
+    runtime: Runtime,
+}
+
+impl KeptSecrets {
+    /// Those of this configuration, which need not exist yet. Opens nothing.
+    pub(super) fn of(config: &Path) -> anyhow::Result<Self> {
+        let store = Config::load_store(config).map_err(|problems| BadConfig(problems.to_string()))?;
+        let secrets = StoredSecrets::of(&store, cli::allows_plaintext());
+        Ok(Self { store: Arc::new(store), secrets, runtime: cli::runtime()? })
+    }
+
+    /// Has this process take these for what is in the store, so that a configuration with them can be tried.
+    pub(super) fn assume(&self, secrets: &[(String, String)]) {
+        for (name, value) in secrets {
+            let stored = StoredSecret { name: name.clone(), store: Arc::clone(&self.store) };
+            FetchedSecret::Stored(stored).assume(Secret::new(value.clone()));
         }
     }
-    Ok(())
-}
 
-/// The files of secrets that were written for a server of this name, as the configuration names them.
-pub(super) fn secrets_of(folder: &Path, name: &str) -> Vec<String> {
-    let files = fs::read_dir(folder.join(SECRETS)).into_iter().flatten().flatten();
-    let names = files.filter_map(|file| file.file_name().into_string().ok());
-    let own = names.filter(|file| file.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')));
-    own.map(|file| format!("{SECRETS}/{file}")).collect()
-}
+    pub(super) fn names(&self) -> anyhow::Result<Vec<String>> {
+        Ok(self.runtime.block_on(self.secrets.names())?)
+    }
 
-/// Removes them again, since nothing names them.
-pub(super) fn forget(folder: &Path, secrets: &[(PathBuf, String)]) {
-    secrets.iter().for_each(|(secret, _)| drop(fs::remove_file(folder.join(secret))));
+    pub(super) fn remove(&self, name: &str) -> anyhow::Result<()> {
+        self.runtime.block_on(self.secrets.remove(name))?;
+        Ok(())
+    }
+
+    /// Keeps all of these, or none. One that is there already is of a server that was removed.
+    pub(super) fn keep(&self, secrets: &[(String, String)]) -> anyhow::Result<()> {
+        for (at, (name, value)) in secrets.iter().enumerate() {
+            if let Err(why) = self.runtime.block_on(self.secrets.set(name, &Secret::new(value.clone()))) {
+                self.forget(&secrets[..at]);
+                return Err(why).with_context(|| format!("the secret {name} cannot be kept in the login store"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes them again, since nothing names them.
+    pub(super) fn forget(&self, secrets: &[(String, String)]) {
+        secrets.iter().for_each(|(name, _)| drop(self.remove(name)));
+    }
 }

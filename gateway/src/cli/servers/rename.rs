@@ -49,10 +49,10 @@ struct Moved {
 
 /// What came along, and where it is kept.
 fn moved(options: &RenameOptions) -> anyhow::Result<(Moved, Option<PathBuf>)> {
-    let RenameOptions { name, new, file, allow_plaintext_token_store } = options;
+    let RenameOptions { name, new, file } = options;
     let config = load(&file.config)?;
     let store = config.store.path.clone().filter(|_| config.store.shared.is_none());
-    let moved = move_all(config, name, new.as_str(), *allow_plaintext_token_store);
+    let moved = move_all(config, name, new.as_str(), file.allow_plaintext_token_store);
     Ok((runtime()?.block_on(moved)?, store))
 }
 

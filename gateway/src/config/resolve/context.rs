@@ -13,7 +13,9 @@ use crate::config::secret::SecretError;
 use crate::config::string::{CredentialFile, FilePath, TemplateString};
 use crate::config::value::Values;
 use crate::config::written::WrittenSecret;
-use crate::config::{ComponentLock, Environment, Secret, SecretCommand, SecretSource, inherit};
+use crate::config::{
+    ComponentLock, Environment, FetchedSecret, LoginStore, Secret, SecretCommand, SecretSource, StoredSecret, inherit,
+};
 
 use super::list;
 
@@ -32,6 +34,8 @@ pub(super) struct Context<'c, 't> {
     pub(super) live: bool,
     /// Whether callers prove who they are.
     pub(super) callers: bool,
+    /// The login store, once it is known.
+    pub(super) store: Option<Arc<LoginStore>>,
     /// The variables that the file refers to: what they hold may be secret.
     pub(super) variables: BTreeSet<String>,
 }
@@ -43,6 +47,18 @@ pub(super) struct Expanded {
     pub(super) referred: bool,
     /// What came from there.
     pub(super) secrets: Vec<Secret>,
+}
+
+impl<'c, 't> Context<'c, 't> {
+    /// At the begin of a file.
+    pub(super) const fn new(
+        file: &'c Path,
+        base: &'c Path,
+        environment: &'c dyn Environment,
+        report: &'c mut ProblemReport<'t>,
+    ) -> Self {
+        Self { file, base, environment, report, live: true, callers: false, store: None, variables: BTreeSet::new() }
+    }
 }
 
 impl Context<'_, '_> {
@@ -92,7 +108,8 @@ impl Context<'_, '_> {
                 self.variables.insert(name.clone());
             }
         }
-        let from_elsewhere: Vec<_> = pieces.iter().map(|piece| matches!(piece, ValuePart::Reference(_))).collect();
+        let from_elsewhere: Vec<_> =
+            pieces.iter().map(|piece| matches!(piece, ValuePart::Reference(_) | ValuePart::Stored(_))).collect();
         let referred = from_elsewhere.contains(&true);
         if !self.live {
             return Some(Expanded { value: Secret::new(written.into_owned()), referred, secrets: Vec::new() });
@@ -124,9 +141,15 @@ impl Context<'_, '_> {
 
     fn place(&mut self, source: &At<WrittenSecret>) -> Option<SecretSource> {
         let written = &source.value;
-        let places = [written.env.key(), written.file.key(), written.credential.key(), written.command.key()];
+        let places = [
+            written.env.key(),
+            written.file.key(),
+            written.credential.key(),
+            written.stored.key(),
+            written.command.key(),
+        ];
         if places.iter().flatten().count() != 1 {
-            let hint = "{ env = \"NAME\" }, { file = \"PATH\" }, { credential = \"NAME\" } or { command = [\"…\"] }";
+            let hint = "{ env = \"NAME\" }, { file = \"PATH\" }, { credential = \"NAME\" }, { stored = \"NAME\" } or { command = [\"…\"] }";
             self.report.add(source.span.clone(), "a secret is in one place", Some(hint.to_owned()));
             return None;
         }
@@ -143,11 +166,24 @@ impl Context<'_, '_> {
         if let Some(path) = written.file.set() {
             return Some(SecretSource::File(self.base.join(&path.value.0)));
         }
+        if let Some(name) = written.stored.set() {
+            return self.stored(&name.value.0, &name.span);
+        }
         match (written.credential.set(), written.command.set()) {
             (Some(name), _) => self.credential(name),
             (None, Some(command)) => self.command(written, command),
             (None, None) => None,
         }
+    }
+
+    /// A secret in the store; reports that the store itself can have none there.
+    fn stored(&mut self, name: &str, span: &Range<usize>) -> Option<SecretSource> {
+        let Some(store) = self.store.clone() else {
+            self.report.add(span.clone(), "what opens the store cannot be in it", None);
+            return None;
+        };
+        let stored = StoredSecret { name: name.to_owned(), store };
+        Some(SecretSource::Fetched(Arc::new(FetchedSecret::Stored(stored))))
     }
 
     /// The file of a credential of systemd (systemd.exec(5), CREDENTIALS).
@@ -181,13 +217,8 @@ impl Context<'_, '_> {
         let refresh = written.refresh.set().map_or(REFRESH, |at| at.value.0);
         let inherit = inherit::names(&inherit, &BTreeSet::new(), self.environment);
         let folder = self.base.to_owned();
-        Some(SecretSource::Command(Arc::new(SecretCommand {
-            program,
-            args: words.collect(),
-            inherit,
-            folder,
-            refresh,
-        })))
+        let command = SecretCommand { program, args: words.collect(), inherit, folder, refresh };
+        Some(SecretSource::Fetched(Arc::new(FetchedSecret::Command(command))))
     }
 
     /// Where a secret of several lines is, such as a key in PEM; reports if it is not there now.
@@ -207,6 +238,7 @@ impl Context<'_, '_> {
             ValuePart::Plain(text) => return Some(Secret::new(text.to_owned())),
             ValuePart::Reference(SecretSource::File(path)) => SecretSource::File(self.base.join(path)),
             ValuePart::Reference(source) => source,
+            ValuePart::Stored(name) => self.stored(name, span)?,
         };
         source.text(self.environment).inspect_err(|error| self.unavailable(span, error)).ok()
     }
@@ -214,6 +246,10 @@ impl Context<'_, '_> {
     fn unavailable(&mut self, span: &Range<usize>, error: &SecretError) {
         let hint = match error {
             SecretError::Missing(SecretSource::Env(name)) => Some(format!("export {name}=… before Weir starts")),
+            SecretError::Failed(SecretSource::Fetched(source), _) => match &**source {
+                FetchedSecret::Stored(stored) => Some(format!("weir secret set {}", stored.name)),
+                FetchedSecret::Command(_) => None,
+            },
             _ => None,
         };
         self.report.add(span.clone(), error.to_string(), hint);

@@ -1,16 +1,17 @@
-//! Secrets that a program prints, such as `vault kv get`.
+//! Secrets that take a while to get: what a program prints, such as `vault kv get`, and what is in the login store.
 //!
-//! A command runs only where a configuration is loaded, never for a call. The configuration is looked at every two
-//! seconds, so a secret is fetched anew soon after its `refresh` is over. Until then, while the command runs again and
-//! while it fails, Weir uses what it printed last. Only the first run is waited for.
+//! They are fetched only where a configuration is loaded, never for a call. The configuration is looked at every two
+//! seconds, so a secret is fetched anew soon after its time is over. Until then, while it is fetched again and while
+//! that fails, Weir uses the last one. Only the first time is waited for.
 
 use std::{
     collections::HashMap,
+    fmt,
     io::{self, Read},
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::{LazyLock, mpsc},
+    sync::{Arc, LazyLock, OnceLock, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -19,7 +20,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use zeroize::Zeroizing;
 
-use super::{Secret, inherit};
+use super::{LoginStore, Secret, inherit};
 
 /// How long a command may run.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,15 +28,37 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_OUTPUT: u64 = 64 << 10;
 /// How long to wait until a command that failed runs again.
 const RETRY: Duration = Duration::from_secs(15);
-/// How many commands a process keeps the output of.
-const MAX_COMMANDS: usize = 64;
+/// How many secrets a process keeps.
+const MAX_SECRETS: usize = 512;
+/// How long Weir uses what was in the store before it looks again.
+const STORED: Duration = Duration::from_secs(60);
 /// How long what a command has printed may take to arrive when all of it has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How often to look whether a command has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What the commands of this process printed last.
-static OUTPUTS: LazyLock<Mutex<HashMap<SecretCommand, Output>>> = LazyLock::new(Mutex::default);
+/// What was fetched last in this process.
+static LAST: LazyLock<Mutex<HashMap<FetchedSecret, LastSecret>>> = LazyLock::new(Mutex::default);
+
+/// What reads the store.
+static READER: OnceLock<StoreReader> = OnceLock::new();
+
+/// Reads a secret that is in the store; why there is none, else.
+type StoreReader = Box<dyn Fn(&StoredSecret) -> Result<Secret, String> + Send + Sync>;
+
+/// Says what reads the store. The first word counts.
+pub fn read_stored_secrets(reader: StoreReader) {
+    drop(READER.set(reader));
+}
+
+/// Where a secret is fetched from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FetchedSecret {
+    /// A program prints it.
+    Command(SecretCommand),
+    /// `weir secret set` has put it into the store.
+    Stored(StoredSecret),
+}
 
 /// A program that prints a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,80 +75,121 @@ pub struct SecretCommand {
     pub refresh: Duration,
 }
 
-/// What a command printed, and when it runs again.
-struct Output {
+/// A secret in the login store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StoredSecret {
+    /// What it is called there.
+    pub name: String,
+    /// The store.
+    pub store: Arc<LoginStore>,
+}
+
+/// What was fetched, and when it is fetched again.
+struct LastSecret {
     secret: Secret,
     due: Instant,
-    /// Whether the command runs again.
+    /// Whether it is being fetched again.
     running: bool,
     /// When a configuration last referred to it.
     used: Instant,
 }
 
-impl SecretCommand {
-    /// What it printed last in this process. Runs nothing.
+impl FetchedSecret {
+    /// What was fetched last in this process. Fetches nothing.
     pub(super) fn last(&self) -> Option<Secret> {
-        Some(OUTPUTS.lock().get(self)?.secret.clone())
+        Some(LAST.lock().get(self)?.secret.clone())
     }
 
-    /// What it printed last. If that is older than `refresh`, the command runs again in the background. Blocks only
-    /// while it runs for the first time.
+    /// What was fetched last. If that is too old, it is fetched again in the background. Blocks only the first time.
     ///
     /// # Errors
-    /// Why it gave nothing, without anything that it printed.
+    /// Why there is nothing, without anything that is secret.
     pub(super) fn fetch(&self) -> Result<Secret, String> {
         let now = Instant::now();
-        let mut outputs = OUTPUTS.lock();
-        if let Some(output) = outputs.get_mut(self) {
-            output.used = now;
-            if now >= output.due && !output.running {
-                let command = self.clone();
-                // It ends when the command has, or is killed.
-                let started = thread::Builder::new().name("secret".to_owned()).spawn(move || command.renew());
-                output.running = started.is_ok();
+        let mut all = LAST.lock();
+        if let Some(last) = all.get_mut(self) {
+            last.used = now;
+            if now >= last.due && !last.running {
+                let source = self.clone();
+                // It ends when the command has or is killed, or the store has answered.
+                let started = thread::Builder::new().name("secret".to_owned()).spawn(move || source.renew());
+                last.running = started.is_ok();
                 if let Err(why) = started {
-                    output.due = now + RETRY.min(self.refresh);
+                    last.due = now + RETRY.min(self.refresh());
                     self.tell(&why.to_string());
                 }
             }
-            return Ok(output.secret.clone());
+            return Ok(last.secret.clone());
         }
-        drop(outputs);
+        drop(all);
         let secret = self.run()?;
-        let mut outputs = OUTPUTS.lock();
-        if outputs.len() >= MAX_COMMANDS && !outputs.contains_key(self) {
-            let unused = outputs.iter().min_by_key(|(_, output)| output.used).map(|(command, _)| command.clone());
-            unused.map(|command| outputs.remove(&command));
+        let mut all = LAST.lock();
+        if all.len() >= MAX_SECRETS && !all.contains_key(self) {
+            let unused = all.iter().min_by_key(|(_, last)| last.used).map(|(source, _)| source.clone());
+            unused.map(|source| all.remove(&source));
         }
-        let due = Instant::now() + self.refresh;
-        outputs.insert(self.clone(), Output { secret: secret.clone(), due, running: false, used: now });
+        let due = Instant::now() + self.refresh();
+        all.insert(self.clone(), LastSecret { secret: secret.clone(), due, running: false, used: now });
         Ok(secret)
     }
 
-    /// Runs it again. What it printed last stays while it fails.
+    /// Takes this for what was fetched last, so that a configuration can be tried before a secret is kept.
+    pub fn assume(self, secret: Secret) {
+        let (now, running) = (Instant::now(), false);
+        let last = LastSecret { secret, due: now + self.refresh(), running, used: now };
+        LAST.lock().insert(self, last);
+    }
+
+    /// Fetches it again. The last one stays while that fails.
     fn renew(&self) {
         let result = self.run();
         if let Err(why) = &result {
             self.tell(why);
         }
-        let pause = if result.is_err() { RETRY.min(self.refresh) } else { self.refresh };
-        if let Some(output) = OUTPUTS.lock().get_mut(self) {
-            (output.due, output.running) = (Instant::now() + pause, false);
-            result.into_iter().for_each(|secret| output.secret = secret);
+        let pause = if result.is_err() { RETRY.min(self.refresh()) } else { self.refresh() };
+        if let Some(last) = LAST.lock().get_mut(self) {
+            (last.due, last.running) = (Instant::now() + pause, false);
+            result.into_iter().for_each(|secret| last.secret = secret);
         }
     }
 
     fn tell(&self, why: &str) {
-        tracing::warn!(command = %self.program, "a secret cannot be fetched anew: {why}. Weir uses the last one");
+        tracing::warn!(secret = %self, "a secret cannot be fetched anew: {why}. Weir uses the last one");
     }
 
-    /// An upstream has refused what it printed last: it runs again soon.
+    /// An upstream has refused the last one: it is fetched again soon.
     pub(super) fn refused(&self) {
-        if let Some(output) = OUTPUTS.lock().get_mut(self) {
-            output.due = output.due.min(Instant::now() + RETRY);
+        if let Some(last) = LAST.lock().get_mut(self) {
+            last.due = last.due.min(Instant::now() + RETRY);
         }
     }
 
+    fn refresh(&self) -> Duration {
+        match self {
+            Self::Command(command) => command.refresh,
+            Self::Stored(_) => STORED,
+        }
+    }
+
+    fn run(&self) -> Result<Secret, String> {
+        match self {
+            Self::Command(command) => command.run(),
+            Self::Stored(stored) => READER.get().ok_or("nothing reads the store here")?(stored),
+        }
+    }
+}
+
+impl fmt::Display for FetchedSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Its arguments are the operator's, and say where the secret is.
+            Self::Command(command) => write!(f, "command {}", command.program),
+            Self::Stored(stored) => write!(f, "the stored secret {}", stored.name),
+        }
+    }
+}
+
+impl SecretCommand {
     fn run(&self) -> Result<Secret, String> {
         let mut child = self.spawn().map_err(|why| why.to_string())?;
         let output = child.stdout.take().map(read_in_background).ok_or("its output cannot be read")?;
@@ -209,7 +273,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    use super::{OUTPUTS, SecretCommand};
+    use super::{FetchedSecret, LAST, SecretCommand};
 
     /// Waits for what a thread does.
     fn until(condition: impl Fn() -> bool) {
@@ -220,7 +284,11 @@ mod tests {
         }
     }
 
-    fn shell(folder: &Path, script: &str, refresh: Duration) -> SecretCommand {
+    fn shell(folder: &Path, script: &str, refresh: Duration) -> FetchedSecret {
+        FetchedSecret::Command(command(folder, script, refresh))
+    }
+
+    fn command(folder: &Path, script: &str, refresh: Duration) -> SecretCommand {
         SecretCommand {
             program: "/bin/sh".to_owned(),
             args: vec!["-c".to_owned(), script.to_owned()],
@@ -243,8 +311,8 @@ mod tests {
         }
         assert_eq!(runs(), 1);
         fs::write(folder.path().join("token"), "second\n").unwrap();
-        let expire = || OUTPUTS.lock().get_mut(&command).unwrap().due = Instant::now();
-        let renewed = || until(|| !OUTPUTS.lock()[&command].running);
+        let expire = || LAST.lock().get_mut(&command).unwrap().due = Instant::now();
+        let renewed = || until(|| !LAST.lock()[&command].running);
         expire();
         assert_eq!(command.fetch().unwrap().expose(), "first\n", "nobody waits for it");
         renewed();
@@ -266,15 +334,15 @@ mod tests {
         let command = shell(folder.path(), script, Duration::from_secs(3600));
         assert_eq!(command.fetch().unwrap().expose(), "token\n");
         fs::write(folder.path().join("hang"), "").unwrap();
-        OUTPUTS.lock().get_mut(&command).unwrap().due = Instant::now();
+        LAST.lock().get_mut(&command).unwrap().due = Instant::now();
         for _ in 0..3 {
             assert_eq!(command.fetch().unwrap().expose(), "token\n");
-            assert!(OUTPUTS.lock()[&command].running, "it hangs, and nobody has waited");
+            assert!(LAST.lock()[&command].running, "it hangs, and nobody has waited");
         }
         let runs = || fs::read_to_string(folder.path().join("runs")).unwrap().lines().count();
         until(|| runs() >= 2);
         assert_eq!(runs(), 2, "one at a time");
-        assert!(OUTPUTS.lock()[&command].running, "it still hangs");
+        assert!(LAST.lock()[&command].running, "it still hangs");
     }
 
     #[test]
@@ -287,8 +355,9 @@ mod tests {
         ] {
             assert_eq!(shell(folder.path(), script, Duration::MAX).fetch().unwrap_err(), why);
         }
-        let absent = SecretCommand { program: "/nowhere/at/all".to_owned(), ..shell(folder.path(), "", Duration::MAX) };
-        assert!(absent.fetch().unwrap_err().contains("No such file"));
+        let absent =
+            SecretCommand { program: "/nowhere/at/all".to_owned(), ..command(folder.path(), "", Duration::MAX) };
+        assert!(FetchedSecret::Command(absent).fetch().unwrap_err().contains("No such file"));
     }
 
     #[test]
@@ -299,12 +368,13 @@ mod tests {
         fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
         let script = script.to_str().unwrap().to_owned();
         let refresh = Duration::from_secs(1);
-        let command = SecretCommand { program: script, args: Vec::new(), ..shell(folder.path(), "", refresh) };
+        let printing = SecretCommand { program: script, args: Vec::new(), ..command(folder.path(), "", refresh) };
+        let fetched = |command: &SecretCommand| FetchedSecret::Command(command.clone()).fetch();
         let seen = || fs::read_to_string(folder.path().join("seen")).unwrap();
-        assert_eq!(command.fetch().unwrap().expose(), "token\n");
+        assert_eq!(fetched(&printing).unwrap().expose(), "token\n");
         assert!(seen().starts_with("none "), "{}", seen());
-        let naming = SecretCommand { inherit: vec!["CARGO_PKG_NAME".to_owned()], ..command };
-        assert_eq!(naming.fetch().unwrap().expose(), "token\n");
+        let naming = SecretCommand { inherit: vec!["CARGO_PKG_NAME".to_owned()], ..printing };
+        assert_eq!(fetched(&naming).unwrap().expose(), "token\n");
         assert!(seen().starts_with("mcp-weir "), "{}", seen());
         let job = PathBuf::from("/proc").join(seen().split_whitespace().last().unwrap());
         // A process that was killed takes a moment to go, and may stay as a zombie until its new parent looks.
