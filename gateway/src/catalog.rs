@@ -32,8 +32,8 @@ use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::{Era, ListKind, mirrored::Mirrored};
 
 use crate::{
-    access::Toolset, caller::Caller, config::UpstreamName, sealed_state::SealedState, snapshot::Snapshot, task,
-    upstream::Upstream,
+    access::Toolset, caller::Caller, config::UpstreamName, policy::ClientClass, sealed_state::SealedState,
+    snapshot::Snapshot, task, upstream::Upstream,
 };
 
 pub use header_params::headers;
@@ -42,7 +42,7 @@ pub use sign_in::SIGN_IN;
 pub use snapshot::CatalogSnapshot;
 pub use starting::STATUS;
 pub use traits::Traits;
-pub use view::Viewer;
+pub use view::{ClientInfo, Viewer, client_name};
 
 use entry::CatalogEntry;
 use era_slots::{EraSlot, FetchResult};
@@ -84,6 +84,8 @@ struct CatalogUpstreams {
     entries: IndexMap<UpstreamName, Arc<CatalogEntry>>,
     /// Those that want a login of each caller.
     personal: Vec<Arc<Upstream>>,
+    /// Those whose policies tell clients apart.
+    apart: Vec<Arc<Upstream>>,
 }
 
 /// How often each kind of list has changed; a client is told when its kind moved on.
@@ -243,7 +245,8 @@ impl Catalog {
         let current = self.current.load();
         let (grants, own) = (viewer.grants(&current.snapshot), self.own(&current, viewer.caller));
         let caller = own.as_ref().and(viewer.caller).map(|caller| caller.id());
-        let Some(key) = ViewKey::of(&viewer, &grants, caller) else { return self.shared(era) };
+        let classes = current.classes(viewer.client);
+        let Some(key) = ViewKey::of(&viewer, &grants, caller, classes.clone()) else { return self.shared(era) };
         let personal = own.map_or_else(Vec::new, |own| {
             // One that is not there still makes the list a private one.
             let of = |upstream: &Arc<Upstream>| Some(own.view(upstream.key()).unwrap_or_default());
@@ -254,25 +257,34 @@ impl Catalog {
             let known = |entry: &Arc<CatalogEntry>| {
                 let known = entry.known(era);
                 let own = entry.upstream.is_personal.then(|| personal.next()).flatten();
-                KnownUpstream { view: own.unwrap_or(known.view), ..known }
+                let at = current.apart.iter().position(|apart| apart.key() == entry.upstream.key());
+                let class = at.and_then(|at| classes.get(at)?.as_ref());
+                KnownUpstream { view: own.unwrap_or(known.view).map(|view| view.seen_by(class)), ..known }
             };
             let known = view::narrowed(current.entries.values().map(known).collect(), viewer.toolset, &grants);
             MergedLists::new(era, &known, viewer.toolset, paging(&current.snapshot, &self.seal))
         })
     }
 
-    /// Whether policies let a caller use an item, as far as its upstream has listed it. A tool or prompt that they have not
-    /// looked at may not be used; of resources, a list need not have all.
+    /// Whether policies let a caller use an item with this client, as far as its upstream has listed it. A tool or prompt
+    /// that they have not looked at may not be used; of resources, a list need not have all.
     #[must_use]
-    pub fn shows(&self, caller: Option<&Arc<Caller>>, upstream: &Upstream, kind: ListKind, native: &str) -> bool {
-        if !upstream.policies().is_some_and(|policies| policies.decide_item(kind)) {
-            return true;
-        }
+    pub fn shows(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        client: Option<ClientInfo<'_>>,
+        upstream: &Upstream,
+        (kind, native): (ListKind, &str),
+    ) -> bool {
+        let Some(policies) = upstream.policies().filter(|policies| policies.decide_item(kind)) else { return true };
+        let client = client.filter(|_| !policies.classes().is_empty());
+        let class = client.and_then(|client| policies.class_of(&client.name()));
         let views = match upstream.is_personal {
             true => [self.personal.of(caller).and_then(|own| own.view(upstream.key())), None],
             false => [Era::Legacy, Era::Modern].map(|era| self.view(upstream, era)),
         };
-        let verdicts: Vec<_> = views.iter().flatten().map(|view| view.verdict(kind, native)).collect();
+        let views = views.into_iter().flatten().map(|view| view.seen_by(class));
+        let verdicts: Vec<_> = views.map(|view| view.verdict(kind, native)).collect();
         let has = |verdict| verdicts.contains(&verdict);
         let is_open = matches!(kind, ListKind::Resource | ListKind::Template);
         !has(ItemVerdict::Hidden) && (has(ItemVerdict::Shown) || is_open && has(ItemVerdict::Unlisted))
@@ -458,8 +470,14 @@ impl Catalog {
     /// Takes in what a refresher found out, and merges anew.
     fn publish(&self, entry: &CatalogEntry, found: FetchResult) {
         let reported = self.merging();
+        let variants = || [Era::Legacy, Era::Modern].map(|era| entry.view(era).map(|view| view.variants.clone()));
+        let before = variants();
         entry.lock().take(found);
         self.remerge(reported);
+        // The lists that everybody shares may be the same.
+        if variants() != before {
+            self.all_may_have_changed();
+        }
     }
 
     /// Held while lists are merged, or an older look at the entries could overwrite a newer one.
@@ -509,7 +527,18 @@ impl CatalogUpstreams {
         };
         let entries = snapshot.upstreams().map(entry).collect();
         let personal = snapshot.upstreams().filter(|upstream| upstream.is_personal).cloned().collect();
-        Self { snapshot, entries, personal }
+        let tells = |upstream: &Upstream| upstream.policies().is_some_and(|policies| !policies.classes().is_empty());
+        let apart = snapshot.upstreams().filter(|upstream| tells(upstream)).cloned().collect();
+        Self { snapshot, entries, personal, apart }
+    }
+
+    /// The class of a client at each upstream whose policies tell clients apart; nothing if none of them knows it.
+    fn classes(&self, client: Option<ClientInfo<'_>>) -> Vec<Option<ClientClass>> {
+        let Some(client) = client.filter(|_| !self.apart.is_empty()) else { return Vec::new() };
+        let name = client.name();
+        let class = |upstream: &Arc<Upstream>| upstream.policies()?.class_of(&name).cloned();
+        let classes: Vec<_> = self.apart.iter().map(class).collect();
+        if classes.iter().all(Option::is_none) { Vec::new() } else { classes }
     }
 
     /// What everybody sees at `/mcp`, as far as it is known.

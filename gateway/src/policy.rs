@@ -36,10 +36,10 @@ use crate::telemetry::metrics::PolicyMetrics;
 
 pub use self::{
     calls::{
-        AnswerDecision, AnswerVerdict, CallDecision, CallInterest, CallQuestion, CallVerdict, Content, Denial, Detail,
-        EntryVerdict, ListedEntry,
+        AnswerDecision, AnswerVerdict, CallDecision, CallInterest, CallQuestion, CallVerdict, ClientGroups, Content,
+        Denial, Detail, EntryVerdict, ListedEntry,
     },
-    chain::{Asked, CallPolicies, CallPolicy},
+    chain::{Asked, CallPolicies, CallPolicy, ClientClass, DecidedEntries},
     engine::{Engine, PolicySource},
     error::{EngineError, LoadError, LoadFault, PolicyError, PolicyFault},
     grant::{PolicyGrant, UnknownGrant},

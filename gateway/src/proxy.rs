@@ -41,7 +41,7 @@ use crate::{
     access::{ALL, Item, Toolset},
     admission::{Admission, AdmittedCall, NotAdmitted},
     caller::Caller,
-    catalog::{Catalog, Viewer},
+    catalog::{Catalog, ClientInfo, Viewer},
     config::UpstreamName,
     http::{HeaderName, HeaderValue},
     session::{Endpoint, Session, SessionOwner, SessionRegistry, Sessions},
@@ -101,7 +101,20 @@ pub struct RequestContext {
 impl RequestContext {
     /// Who looks at what, where lists are asked for.
     pub(in crate::proxy) fn viewer(&self) -> Viewer<'_> {
-        viewer(Some(&self.endpoint), self.caller.as_ref())
+        viewer(Some(&self.endpoint), self.caller.as_ref(), self.client())
+    }
+
+    /// Who calls, and with which client.
+    fn who(&self) -> (Option<&Arc<Caller>>, Option<ClientInfo<'_>>) {
+        (self.caller.as_ref(), self.client())
+    }
+
+    /// What the client says of itself: when its session began, or with each request.
+    fn client(&self) -> Option<ClientInfo<'_>> {
+        match &self.session {
+            Some(session) => session.client_info(),
+            None => self.message.raw(Field::ClientInfo).map(ClientInfo::Raw),
+        }
     }
 
     /// The first message of a legacy client.
@@ -121,12 +134,16 @@ impl RequestContext {
 }
 
 /// Who looks at what: at an endpoint of a single upstream all are looked at.
-fn viewer<'a>(endpoint: Option<&'a Endpoint>, caller: Option<&'a Arc<Caller>>) -> Viewer<'a> {
+fn viewer<'a>(
+    endpoint: Option<&'a Endpoint>,
+    caller: Option<&'a Arc<Caller>>,
+    client: Option<ClientInfo<'a>>,
+) -> Viewer<'a> {
     let toolset = match endpoint {
         Some(Endpoint::Merged(toolset)) => toolset,
         Some(Endpoint::One(_)) | None => Toolset::all(),
     };
-    Viewer { caller, toolset }
+    Viewer { caller, toolset, client }
 }
 
 impl Proxy {

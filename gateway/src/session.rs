@@ -30,7 +30,7 @@ use weir_mcp::{ListKind, Message};
 use crate::{
     access::Toolset,
     caller::Caller,
-    catalog::{ListVersions, SeenLists},
+    catalog::{self, ClientInfo, ListVersions, SeenLists},
     config::UpstreamName,
     http::HeaderValue,
     quota::{Permit, Reached},
@@ -124,6 +124,8 @@ pub struct Session {
     pub shown: Arc<str>,
     /// What the client calls itself, for the log.
     pub client: Box<str>,
+    /// The same without its version, as policies tell clients apart.
+    client_name: Box<str>,
     /// Whose it is, as they came last.
     caller: Mutex<Option<Arc<Caller>>>,
     /// Whose share it is of.
@@ -220,13 +222,15 @@ impl Session {
         // A copy, so that a session does not hold on to the buffer that the request was read into.
         let initialize =
             Message::parse(Bytes::copy_from_slice(initialize.bytes())).unwrap_or_else(|_| initialize.clone());
-        let mut client = String::new();
+        let (mut client, mut client_name) = (String::new(), String::new());
         if let Some(said) = initialize.params().and_then(|params| weir_mcp::json::get(params, &["clientInfo"])) {
             add_client(said, &mut client);
+            client_name = catalog::client_name(said);
         }
         Ok(Self {
             shown: shown(&id),
             client: client.into(),
+            client_name: client_name.into(),
             id,
             caller: Mutex::new(owner.caller),
             endpoint,
@@ -435,6 +439,11 @@ impl Session {
     /// How long what runs now may take yet.
     pub fn patience(&self) -> Duration {
         self.running.upstreams().iter().map(|upstream| upstream.timeouts.longest()).max().unwrap_or_default()
+    }
+
+    /// What the client has said of itself.
+    pub fn client_info(&self) -> Option<ClientInfo<'_>> {
+        Some(ClientInfo::Name(&self.client_name))
     }
 
     /// Since when the client has been silent; none while it has a stream open or a request running.

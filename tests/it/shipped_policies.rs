@@ -148,6 +148,69 @@ async fn schemas_that_a_vendor_rejects_are_rewritten_and_one_bad_tool_is_withhel
     }
 }
 
+/// A tool for which the families want different schemas, and one that some of them reject.
+fn dated(kind: &serde_json::Value) -> Offer {
+    let schema =
+        |name: &str, property: serde_json::Value| json!({ "type": "object", "properties": { name: property } });
+    let tools = json!([
+        { "name": "dated", "inputSchema": schema("at", json!({ "type": kind, "format": "date" })) },
+        { "name": "spaced", "inputSchema": schema("a b", json!({ "type": "string" })) },
+    ]);
+    let names = vec!["dated".to_owned(), "spaced".to_owned()];
+    Offer { lists: json!({ "tools/list": tools }), tools: names, modern: false, ..Offer::default() }
+}
+
+#[tokio::test]
+async fn each_client_sees_the_schemas_that_its_models_take() {
+    let stub = Stub::offering(dated(&json!(["string", "null"]))).await;
+    let settings = "{ clients = { \"My-*\" = \"none\", \"my-agent\" = \"openai\" } }";
+    let gateway = Gateway::start(&(stub.config("u") + &policy("u", "schema", settings))).await;
+    gateway.healthy(&["u"]).await;
+    let openai = json!({ "type": ["string", "null"], "format": "date" });
+    let expected = [
+        ("gemini-cli-mcp-client", json!({ "type": "string", "nullable": true }), true),
+        ("Visual Studio Code", openai.clone(), false),
+        // The longest pattern counts, and letters of either case are the same.
+        ("my-host", openai.clone(), true),
+        ("My-Agent", openai, false),
+        ("somebody", json!({ "type": "string" }), false),
+    ];
+    for (path, prefix) in [("/mcp", "u__"), ("/mcp/u", "")] {
+        for (name, schema, sees_both) in &expected {
+            for client in [Client::legacy_named(&gateway, path, name).await, Client::modern_named(&gateway, path, name)]
+            {
+                let listed = client.result("tools/list", json!({})).await;
+                let tools = listed["tools"].as_array().unwrap();
+                assert_eq!(tools[0]["inputSchema"]["properties"]["at"], *schema, "{name} at {path}: {listed}");
+                assert_eq!(tools.len() == 2, *sees_both, "{name} at {path}: {listed}");
+                assert!(listed["cacheScope"] != "public", "others see another list: {listed}");
+                let before = stub.asked("tools/call").len();
+                let call = json!({ "name": format!("{prefix}spaced"), "arguments": { "a b": "c" } });
+                let answer = client.ask("tools/call", call).await;
+                assert_eq!(answer["error"].is_null(), *sees_both, "{name} at {path}: {answer}");
+                assert_eq!(stub.asked("tools/call").len() - before, usize::from(*sees_both), "{name} at {path}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_hears_of_a_change_that_others_do_not_see() {
+    let stub = Stub::offering(dated(&json!(["string", "null"]))).await;
+    let gateway = Gateway::start(&(stub.config("u") + &policy("u", "schema", "{}"))).await;
+    gateway.healthy(&["u"]).await;
+    until("the upstream is listened to", || stub.listeners() > 0).await;
+    let client = Client::legacy_named(&gateway, "/mcp", "gemini-cli").await;
+    let mut stream = client.stream().await;
+    let at = |tools: &[serde_json::Value]| tools[0]["inputSchema"]["properties"]["at"].clone();
+    assert_eq!(at(&client.list("tools/list", "tools").await), json!({ "type": "string", "nullable": true }));
+    // Without a format and without null the schema for others stays as it was.
+    stub.offer(dated(&json!("string")));
+    stub.announce("notifications/tools/list_changed");
+    while stream.next_message().await.unwrap()["method"] != "notifications/tools/list_changed" {}
+    assert_eq!(at(&client.list("tools/list", "tools").await), json!({ "type": "string" }));
+}
+
 #[tokio::test]
 async fn what_is_too_long_for_a_model_can_be_read_by_its_caller_alone() {
     const AUDIENCE: &str = "https://weir.example/mcp";

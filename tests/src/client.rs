@@ -16,12 +16,15 @@ pub const MODERN: &str = "2026-07-28";
 
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+const INFO_KEY: &str = "io.modelcontextprotocol/clientInfo";
 
 /// A client of either era at one endpoint.
 pub struct Client {
     address: SocketAddr,
     path: String,
     token: Option<String>,
+    /// What it calls itself with each request.
+    name: Option<String>,
     session: Option<Session>,
     next_id: AtomicU64,
 }
@@ -59,12 +62,25 @@ impl Client {
         Self::shaking_hands(gateway.address(), path, hello, Some(token.to_owned())).await
     }
 
+    /// A legacy client that calls itself so.
+    ///
+    /// # Panics
+    /// When the handshake fails.
+    pub async fn legacy_named(gateway: &Gateway, path: &str, name: &str) -> Self {
+        Self::shaking_hands(gateway.address(), path, introduction(path, LEGACY, &json!({}), name), None).await
+    }
+
+    /// A modern client that calls itself so.
+    pub fn modern_named(gateway: &Gateway, path: &str, name: &str) -> Self {
+        Self { name: Some(name.to_owned()), ..Self::modern(gateway, path) }
+    }
+
     /// A legacy client, if the server opens a session.
     pub async fn try_legacy_at(address: SocketAddr, path: &str) -> Option<Self> {
         let response = initialize(path, LEGACY, &json!({})).try_send(address).await.ok()?;
         let id = response.header("mcp-session-id")?.to_owned();
         let session = Some(Session { id, version: LEGACY.to_owned(), greeting: Value::Null });
-        Some(Self { address, path: path.to_owned(), token: None, session, next_id: AtomicU64::new(1) })
+        Some(Self { address, path: path.to_owned(), token: None, name: None, session, next_id: AtomicU64::new(1) })
     }
 
     async fn shaking_hands(address: SocketAddr, path: &str, hello: Request, token: Option<String>) -> Self {
@@ -74,7 +90,7 @@ impl Client {
         let greeting = answer(response, 0).await["result"].clone();
         let version = greeting["protocolVersion"].as_str().expect("the server chooses a version").to_owned();
         let session = Some(Session { id, version, greeting });
-        let client = Self { address, path: path.to_owned(), token, session, next_id: AtomicU64::new(1) };
+        let client = Self { address, path: path.to_owned(), token, name: None, session, next_id: AtomicU64::new(1) };
         let status = client.notify("notifications/initialized", json!({})).await;
         assert_eq!(status, 202, "notifications/initialized at {path}");
         client
@@ -87,7 +103,7 @@ impl Client {
 
     /// The same, at any server.
     pub fn modern_at(address: SocketAddr, path: &str) -> Self {
-        Self { address, path: path.to_owned(), token: None, session: None, next_id: AtomicU64::new(1) }
+        Self { address, path: path.to_owned(), token: None, name: None, session: None, next_id: AtomicU64::new(1) }
     }
 
     /// Brings this token from now on.
@@ -230,7 +246,14 @@ impl Client {
 
     /// A modern client adds to each request who it is.
     fn params(&self, params: Value) -> Value {
-        if self.session.is_some() { params } else { with_meta(params, &json!({})) }
+        if self.session.is_some() {
+            return params;
+        }
+        let mut params = with_meta(params, &json!({}));
+        if let Some(name) = &self.name {
+            params["_meta"][INFO_KEY] = json!({ "name": name, "version": "1" });
+        }
+        params
     }
 
     /// Gives a request that was made elsewhere this client's headers.
@@ -266,6 +289,10 @@ impl Client {
 
 /// The request that opens a legacy session, with id 0.
 pub fn initialize(path: &str, version: &str, capabilities: &Value) -> Request {
+    introduction(path, version, capabilities, "weir-tests")
+}
+
+fn introduction(path: &str, version: &str, capabilities: &Value, name: &str) -> Request {
     let body = json!({
         "jsonrpc": "2.0",
         "id": 0,
@@ -273,7 +300,7 @@ pub fn initialize(path: &str, version: &str, capabilities: &Value) -> Request {
         "params": {
             "protocolVersion": version,
             "capabilities": capabilities,
-            "clientInfo": { "name": "weir-tests", "version": "1" },
+            "clientInfo": { "name": name, "version": "1" },
         },
     });
     Request::post(path, body.to_string())

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use indexmap::IndexSet;
 use weir_mcp::{
     Era, ListKind, Message, json,
     mirrored::{Mirrored, mirrored},
@@ -15,6 +16,7 @@ use weir_mcp::{
 use crate::{
     caller::Caller,
     config::UpstreamName,
+    policy::{CallPolicies, ClientClass, DecidedEntries},
     telemetry::step,
     upstream::{Lease, SendError, Upstream, own},
 };
@@ -62,6 +64,8 @@ pub struct CatalogSnapshot {
     pub(super) size: usize,
     /// The tools with arguments that travel in headers too.
     pub(super) mirrored: HashMap<String, Arc<[Mirrored]>>,
+    /// What clients see instead for whom policies decide otherwise.
+    pub(super) variants: Vec<(ClientClass, Arc<Self>)>,
 }
 
 /// How long something may be kept, and for whom. A legacy server says nothing of the kind.
@@ -138,6 +142,8 @@ impl CatalogSnapshot {
             view.discovery_lasts = Freshness { ttl: None, public: true }.and(said);
         }
         let source = ListSource { caller, upstream, lease };
+        let classes = upstream.policies().map_or(&[][..], CallPolicies::classes);
+        let mut variants = vec![Self::default(); classes.len()];
         for kind in ListKind::ALL {
             if json::get(&view.capabilities, &[kind.capability()]).is_some() {
                 let (began, failed) = (Instant::now(), view.failed.len());
@@ -146,30 +152,53 @@ impl CatalogSnapshot {
                     Some((_, why)) => step::note(kind.method(), began, why),
                     None => step::note(kind.method(), began, view.entries(kind).len()),
                 }
-                view.decide(kind, upstream).await;
+                view.decide(kind, upstream, &mut variants).await;
             }
         }
+        if !classes.is_empty() {
+            // Who shares it may be of another class.
+            view.lasts.public = false;
+        }
+        let shared = view.clone();
+        let whole = |Self { lists, decided, hidden, .. }| Self { lists, decided, hidden, ..shared.clone() };
+        view.variants =
+            classes.iter().cloned().zip(variants.into_iter().map(|variant| Arc::new(whole(variant)))).collect();
         Ok(view)
     }
 
-    /// Has the upstream's policies decide about the entries of a list.
-    async fn decide(&mut self, kind: ListKind, upstream: &Upstream) {
-        let Some(policies) = upstream.policies().filter(|policies| policies.see_entries(kind)) else { return };
+    /// Has the upstream's policies decide about the entries of a list: for this view, and for the other classes of clients.
+    async fn decide(&mut self, kind: ListKind, upstream: &Upstream, variants: &mut [Self]) {
+        let Some(policies) = upstream.policies().filter(|policies| policies.see_entries(kind)) else {
+            variants.iter_mut().for_each(|other| other.lists[kind as usize].clone_from(&self.lists[kind as usize]));
+            return;
+        };
         let text = |entry: &ListEntry| (entry.key.clone(), String::from_utf8_lossy(&entry.raw).into_owned());
         let listed: Vec<_> = self.entries(kind).iter().map(text).collect();
         let entries = std::mem::take(&mut self.lists[kind as usize]);
-        match policies.entries(kind, &listed).await {
-            Ok((shown, reasons)) => {
-                reasons.into_iter().for_each(|reason| self.remarks.add(reason));
-                if policies.decide_entries(Some(kind)) {
-                    self.note(kind, upstream.key(), entries.iter().map(|entry| &entry.key).zip(&shown));
-                }
-                let decided = entries.into_iter().zip(shown);
-                let decided = decided.filter_map(|(entry, raw)| Some(ListEntry { raw: raw?.into(), ..entry }));
-                self.lists[kind as usize] = decided.collect();
+        let all = match policies.entries(kind, &listed).await {
+            Ok(all) => all,
+            Err(why) => return self.failed.push((kind, why.to_string())),
+        };
+        let for_all: IndexSet<_> = all.first().map_or(&[][..], |decided| &decided.reasons).iter().cloned().collect();
+        let mut for_some = IndexSet::new();
+        for (view, decided) in std::iter::once(&mut *self).chain(variants).zip(all) {
+            let DecidedEntries { shown, reasons: why } = decided;
+            for_some.extend(why.into_iter().filter(|why| !for_all.contains(why)));
+            if policies.decide_entries(Some(kind)) {
+                view.note(kind, upstream.key(), entries.iter().map(|entry| &entry.key).zip(&shown));
             }
-            Err(why) => self.failed.push((kind, why.to_string())),
+            let decided = entries.iter().zip(shown);
+            let decided = decided.filter_map(|(entry, raw)| Some(ListEntry { raw: raw?.into(), ..entry.clone() }));
+            view.lists[kind as usize] = decided.collect();
         }
+        let for_some = for_some.into_iter().map(|reason| format!("for some clients {reason}"));
+        for_all.into_iter().chain(for_some).for_each(|reason| self.remarks.add(reason));
+    }
+
+    /// What clients of a class see.
+    pub(super) fn seen_by(self: Arc<Self>, class: Option<&ClientClass>) -> Arc<Self> {
+        let variant = class.and_then(|class| self.variants.iter().find(|(of, _)| of == class));
+        variant.map(|(_, variant)| Arc::clone(variant)).unwrap_or(self)
     }
 
     /// Remembers what policies have decided about a list.
@@ -337,6 +366,10 @@ impl CatalogSnapshot {
             if *kind == ListKind::Tool {
                 self.mirrored.clone_from(&before.mirrored);
             }
+        }
+        for (class, variant) in &mut self.variants {
+            let known = before.variants.iter().find(|(of, _)| of == class);
+            Arc::make_mut(variant).keep(known.map_or(before, |(_, known)| known));
         }
     }
 

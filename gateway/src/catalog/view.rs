@@ -4,6 +4,7 @@
 //! of all upstreams have changed.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
@@ -16,6 +17,7 @@ use crate::{
     access::{Grants, GrantsKey, Item, Toolset},
     caller::Caller,
     config::ToolOverride,
+    policy::ClientClass,
     snapshot::Snapshot,
 };
 
@@ -34,6 +36,37 @@ pub struct Viewer<'a> {
     pub caller: Option<&'a Arc<Caller>>,
     /// What is served there.
     pub toolset: &'a Toolset,
+    /// What the client says of itself, as far as it is known.
+    pub client: Option<ClientInfo<'a>>,
+}
+
+/// What a client says of itself. It proves nothing.
+#[derive(Clone, Copy, Debug)]
+pub enum ClientInfo<'a> {
+    /// Its name, as [`client_name`] has it.
+    Name(&'a str),
+    /// Its `clientInfo`, raw.
+    Raw(&'a [u8]),
+}
+
+impl<'a> ClientInfo<'a> {
+    /// Its name, in small letters.
+    #[must_use]
+    pub fn name(self) -> Cow<'a, str> {
+        match self {
+            Self::Name(name) => Cow::Borrowed(name),
+            Self::Raw(info) => Cow::Owned(client_name(info)),
+        }
+    }
+}
+
+/// The name in a `clientInfo`, raw: cut to a bearable length, and in small letters. Empty if there is none.
+#[must_use]
+pub fn client_name(info: &[u8]) -> String {
+    /// In bytes.
+    const LONGEST: usize = 64;
+    let name = json::get(info, &["name"]).and_then(json::string).unwrap_or_default();
+    name[..name.floor_char_boundary(LONGEST)].to_lowercase()
 }
 
 impl Viewer<'_> {
@@ -52,17 +85,24 @@ pub(super) struct ViewKey {
     grants: Option<GrantsKey>,
     /// The caller, where some upstream wants a login of each.
     caller: Option<Arc<str>>,
+    /// The client's class at each upstream whose policies tell clients apart; nothing if none of them knows it.
+    classes: Vec<Option<ClientClass>>,
 }
 
 impl ViewKey {
     /// None for what everybody sees at `/mcp`.
-    pub(super) fn of(viewer: &Viewer<'_>, grants: &Grants, personal: Option<&Arc<str>>) -> Option<Self> {
+    pub(super) fn of(
+        viewer: &Viewer<'_>,
+        grants: &Grants,
+        personal: Option<&Arc<str>>,
+        classes: Vec<Option<ClientClass>>,
+    ) -> Option<Self> {
         let grants = (!grants.are_whole(viewer.toolset.name())).then(|| grants.key().clone());
-        if viewer.toolset.is_all() && grants.is_none() && personal.is_none() {
+        if viewer.toolset.is_all() && grants.is_none() && personal.is_none() && classes.is_empty() {
             return None;
         }
         let toolset = (viewer.toolset.name().into(), viewer.toolset.id());
-        Some(Self { toolset, grants, caller: personal.cloned() })
+        Some(Self { toolset, grants, caller: personal.cloned(), classes })
     }
 }
 
@@ -200,7 +240,7 @@ fn shown(entry: &ListEntry, changed: &ToolOverride) -> ListEntry {
 /// A schema without the arguments that clients do not send.
 fn without_arguments(schema: &str, changed: &ToolOverride) -> String {
     let is_hidden = |name: &str| changed.hides(name);
-    let member = |(key, raw): (std::borrow::Cow<'_, str>, &[u8])| {
+    let member = |(key, raw): (Cow<'_, str>, &[u8])| {
         let value = match &*key {
             "properties" => {
                 let left = json::members(raw).filter(|(name, _)| !is_hidden(name));
@@ -251,7 +291,9 @@ mod tests {
         let (before, again, now) = (chosen(true), chosen(true), chosen(false));
         assert!(before == again && before != now);
         let grants = Access::new(None).grants(None);
-        let key = |toolset: &Arc<Toolset>| ViewKey::of(&Viewer { caller: None, toolset }, &grants, None);
+        let key = |toolset: &Arc<Toolset>| {
+            ViewKey::of(&Viewer { caller: None, toolset, client: None }, &grants, None, Vec::new())
+        };
         assert_eq!(key(&before), key(&before));
         assert_ne!(key(&before), key(&now));
     }

@@ -152,7 +152,7 @@ pub(super) fn run(path: &Path, principal: &Principal, as_json: bool) -> anyhow::
         let catalog = Catalog::new(Arc::clone(&assembly.snapshot));
         catalog.start().await;
         for era in [Era::Modern, Era::Legacy] {
-            catalog.merged(Viewer { caller: None, toolset: Toolset::all() }, era).await;
+            catalog.merged(Viewer { caller: None, toolset: Toolset::all(), client: None }, era).await;
         }
         let seen = seen(&assembly.snapshot, &catalog, principal);
         catalog.stop().await;

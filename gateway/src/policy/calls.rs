@@ -1,5 +1,8 @@
 //! What a `calls` policy is asked, and what it answers.
 
+use std::sync::Arc;
+
+use indexmap::IndexSet;
 use wasmtime::Store;
 use weir_flow::facts::{Principal, UpstreamFacts};
 use weir_mcp::{Era, ListKind};
@@ -41,7 +44,13 @@ pub struct CallInterest {
     pub event: Detail,
     /// The lists whose entries it decides about.
     pub entries: Vec<ListKind>,
+    /// Which clients see different entries.
+    pub clients: ClientGroups,
 }
+
+/// The groups of clients that a policy tells apart, by patterns of what they call themselves.
+#[derive(Clone, Debug, Default)]
+pub struct ClientGroups(pub(super) Vec<(Pattern, Arc<str>)>);
 
 /// A call, as far as policies are told of it.
 #[derive(Clone, Copy, Debug)]
@@ -154,6 +163,20 @@ pub enum EntryVerdict {
 /// One entry of a list: which list, its name, and its JSON.
 pub type ListedEntry<'a> = (ListKind, &'a str, &'a str);
 
+impl ClientGroups {
+    /// The group of a client with this name in small letters: that of the first pattern that fits.
+    #[must_use]
+    pub fn find(&self, client: &str) -> Option<&Arc<str>> {
+        self.0.iter().find(|(pattern, _)| pattern.matches(client)).map(|(_, group)| group)
+    }
+
+    /// Each group once.
+    #[must_use]
+    pub fn names(&self) -> IndexSet<&Arc<str>> {
+        self.0.iter().map(|(_, group)| group).collect()
+    }
+}
+
 impl CallInterest {
     /// The patterns of the methods.
     pub fn methods(&self) -> impl Iterator<Item = &str> {
@@ -258,7 +281,7 @@ impl Policy {
         self.kept_rules(convert::answer_decision(answer?, what))
     }
 
-    /// What becomes of entries of the upstream's lists: a verdict for each.
+    /// What becomes of entries of the upstream's lists for a group of clients: a verdict for each.
     ///
     /// # Errors
     ///
@@ -266,10 +289,12 @@ impl Policy {
     pub async fn entries(
         &self,
         of: &UpstreamFacts,
+        clients: Option<&str>,
         entries: &[ListedEntry<'_>],
     ) -> Result<Vec<EntryVerdict>, PolicyError> {
         let size: usize = entries.iter().map(|(_, name, raw)| name.len() + raw.len()).sum();
-        let upstream = self.told(convert::upstream(of, &self.0.settings))?;
+        let mut upstream = self.told(convert::upstream(of, &self.0.settings))?;
+        upstream.extensions.extend(clients.map(|group| ("client-group".to_owned(), group.to_owned())));
         let told: Vec<wit::Entry> = entries.iter().map(convert::entry).collect();
         let (guest, _slot, mut store) = self.asks_of_calls(&of.name, size).await?;
         let answer = self

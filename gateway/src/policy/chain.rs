@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use indexmap::IndexMap;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use weir_flow::facts::{Principal, UpstreamFacts};
@@ -20,8 +21,9 @@ use crate::{
 };
 
 use super::{
-    AnswerDecision, CallDecision, CallInterest, CallQuestion, Content, Detail, EntryVerdict, ListedEntry, Policy,
-    PolicyError, limits::BODY,
+    AnswerDecision, CallDecision, CallInterest, CallQuestion, ClientGroups, Content, Detail, EntryVerdict, ListedEntry,
+    Policy, PolicyError,
+    limits::{BODY, CLIENT_CLASSES},
 };
 
 /// How many decisions of one policy are kept.
@@ -49,6 +51,22 @@ struct KeptDecision {
 pub struct CallPolicies {
     upstream: UpstreamFacts,
     all: Vec<CallPolicy>,
+    /// The groups that each tells apart.
+    groups: Vec<ClientGroups>,
+    classes: Vec<ClientClass>,
+}
+
+/// Clients that see the same lists: for each policy the group to which they belong.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClientClass(Arc<[Option<Arc<str>>]>);
+
+/// What has been decided about the entries of a list.
+#[derive(Clone, Debug, Default)]
+pub struct DecidedEntries {
+    /// In their order; none where an entry is not shown.
+    pub shown: Vec<Option<String>>,
+    /// Why.
+    pub reasons: Vec<String>,
 }
 
 /// What became of asking a policy.
@@ -138,6 +156,39 @@ impl CallPolicy {
         self.settled(self.policy.after(about, memory, shown).await)
     }
 
+    /// Decides about the entries of a list that are still shown, for a group of clients.
+    async fn decide_list(
+        &self,
+        of: &UpstreamFacts,
+        clients: Option<&str>,
+        (kind, listed): (ListKind, &[(String, String)]),
+        decided: &mut DecidedEntries,
+    ) -> Result<(), PolicyError> {
+        let DecidedEntries { shown, reasons } = decided;
+        let length = |at: usize| shown[at].as_ref().map_or(0, String::len);
+        let there = (0..listed.len()).filter(|at| shown[*at].is_some());
+        let (open, long): (Vec<usize>, Vec<usize>) = there.partition(|at| length(*at) <= BODY);
+        // One that nobody can look at must not cost the others.
+        for at in long.into_iter().filter(|_| self.on_failure != PolicyFailure::Skip) {
+            let verdict = EntryVerdict::Hide(format!("it is over {BODY} bytes and cannot be looked at"));
+            reasons.extend(self.carry_out(verdict, (kind, &listed[at].0), &mut shown[at]));
+        }
+        for some in batches(&open, shown) {
+            let told = some.iter().filter_map(|at| Some((kind, listed[*at].0.as_str(), shown[*at].as_deref()?)));
+            let told: Vec<ListedEntry<'_>> = told.collect();
+            let verdicts = match self.settled(self.policy.entries(of, clients, &told).await) {
+                Asked::Decided(verdicts) => verdicts,
+                Asked::Skipped => continue,
+                Asked::Refused(why) => return Err(why),
+            };
+            for (at, verdict) in some.iter().zip(verdicts) {
+                let (name, entry) = (&listed[*at].0, &mut shown[*at]);
+                reasons.extend(self.carry_out(verdict, (kind, name), entry));
+            }
+        }
+        Ok(())
+    }
+
     /// Changes an entry as it was decided. The reason, if it is not shown any more.
     fn carry_out(
         &self,
@@ -211,7 +262,23 @@ impl CallPolicies {
     /// The policies of an upstream; none if there are none.
     #[must_use]
     pub fn new(upstream: UpstreamFacts, all: Vec<CallPolicy>) -> Option<Self> {
-        (!all.is_empty()).then(|| Self { upstream, all })
+        let mut groups = Vec::with_capacity(all.len());
+        let mut classes: Vec<Vec<Option<Arc<str>>>> = vec![Vec::new()];
+        for policy in &all {
+            let mut own = if policy.is_enforced() { policy.interest.clients.clone() } else { ClientGroups::default() };
+            if classes.len() * (own.names().len() + 1) > CLIENT_CLASSES {
+                let (name, policy) = (&upstream.name, policy.name());
+                tracing::warn!(target: "policy", upstream = name, policy, "it tells no clients apart: all policies of an upstream may tell {CLIENT_CLASSES} classes apart");
+                own = ClientGroups::default();
+            }
+            let each = || std::iter::once(None).chain(own.names().into_iter().cloned().map(Some));
+            let with = |class: &Vec<_>| each().map(|group| [&class[..], &[group]].concat()).collect::<Vec<_>>();
+            classes = classes.iter().flat_map(with).collect();
+            groups.push(own);
+        }
+        // The first is that of all whom no policy knows.
+        let classes = classes.into_iter().skip(1).map(|class| ClientClass(class.into())).collect();
+        (!all.is_empty()).then(|| Self { upstream, all, groups, classes })
     }
 
     /// In their order.
@@ -248,8 +315,20 @@ impl CallPolicies {
         self.all.iter().any(|one| one.interest.entries.contains(&kind))
     }
 
-    /// What becomes of the entries of a list, in their order: the entry that is shown, if one is, and the reasons why
-    /// others are not.
+    /// The class of a client that calls itself this, in small letters; none if no policy knows it.
+    #[must_use]
+    pub fn class_of(&self, client: &str) -> Option<&ClientClass> {
+        let groups = self.groups.iter().map(|groups| groups.find(client));
+        self.classes.iter().find(|class| class.0.iter().map(Option::as_ref).eq(groups.clone()))
+    }
+
+    /// The classes of clients that may see other lists than all the rest.
+    #[must_use]
+    pub fn classes(&self) -> &[ClientClass] {
+        &self.classes
+    }
+
+    /// What becomes of the entries of a list: for clients that no policy knows, and then for each class in turn.
     ///
     /// # Errors
     ///
@@ -258,33 +337,33 @@ impl CallPolicies {
         &self,
         kind: ListKind,
         listed: &[(String, String)],
-    ) -> Result<(Vec<Option<String>>, Vec<String>), PolicyError> {
-        let mut reasons = Vec::new();
-        let mut shown: Vec<Option<String>> = listed.iter().map(|(_, raw)| Some(raw.clone())).collect();
-        for policy in self.all.iter().filter(|policy| policy.interest.entries.contains(&kind)) {
-            let length = |at: usize| shown[at].as_ref().map_or(0, String::len);
-            let there = (0..listed.len()).filter(|at| shown[*at].is_some());
-            let (open, long): (Vec<usize>, Vec<usize>) = there.partition(|at| length(*at) <= BODY);
-            // One that nobody can look at must not cost the others.
-            for at in long.into_iter().filter(|_| policy.on_failure != PolicyFailure::Skip) {
-                let verdict = EntryVerdict::Hide(format!("it is over {BODY} bytes and cannot be looked at"));
-                reasons.extend(policy.carry_out(verdict, (kind, &listed[at].0), &mut shown[at]));
-            }
-            for some in batches(&open, &shown) {
-                let told = some.iter().filter_map(|at| Some((kind, listed[*at].0.as_str(), shown[*at].as_deref()?)));
-                let told: Vec<ListedEntry<'_>> = told.collect();
-                let verdicts = match policy.settled(policy.policy.entries(&self.upstream, &told).await) {
-                    Asked::Decided(verdicts) => verdicts,
-                    Asked::Skipped => continue,
-                    Asked::Refused(why) => return Err(why),
-                };
-                for (at, verdict) in some.iter().zip(verdicts) {
-                    let (name, entry) = (&listed[*at].0, &mut shown[*at]);
-                    reasons.extend(policy.carry_out(verdict, (kind, name), entry));
+    ) -> Result<Vec<DecidedEntries>, PolicyError> {
+        let everything =
+            DecidedEntries { shown: listed.iter().map(|(_, raw)| Some(raw.clone())).collect(), reasons: Vec::new() };
+        let class = |at: usize| at.checked_sub(1).and_then(|at| self.classes.get(at));
+        // Those who see the same so far, and what that is: a policy is asked once for all of them.
+        let mut shared: Vec<(Vec<usize>, DecidedEntries)> = vec![((0..=self.classes.len()).collect(), everything)];
+        for (at, policy) in self.all.iter().enumerate().filter(|(_, policy)| policy.interest.entries.contains(&kind)) {
+            let mut apart = Vec::new();
+            for (members, decided) in shared {
+                let mut groups: IndexMap<Option<&Arc<str>>, Vec<usize>> = IndexMap::new();
+                for member in members {
+                    groups.entry(class(member).and_then(|class| class.0[at].as_ref())).or_default().push(member);
+                }
+                for (group, members) in groups {
+                    let mut decided = decided.clone();
+                    policy.decide_list(&self.upstream, group.map(AsRef::as_ref), (kind, listed), &mut decided).await?;
+                    apart.push((members, decided));
                 }
             }
+            shared = apart;
         }
-        Ok((shown, reasons))
+        let mut all: Vec<(usize, DecidedEntries)> = Vec::new();
+        for (members, decided) in shared {
+            all.extend(members.into_iter().map(|member| (member, decided.clone())));
+        }
+        all.sort_unstable_by_key(|(member, _)| *member);
+        Ok(all.into_iter().map(|(_, decided)| decided).collect())
     }
 }
 

@@ -60,6 +60,10 @@ pub(super) const HANDOVER: usize = 256 << 10;
 pub(super) const BODY: usize = 1 << 20;
 /// The patterns of one kind that a guest may name.
 pub(super) const PATTERNS: usize = 64;
+/// The groups of clients that a guest may tell apart.
+pub(super) const CLIENT_GROUPS: usize = 8;
+/// The classes of clients that all policies of an upstream may tell apart together: its lists are kept for each.
+pub(super) const CLIENT_CLASSES: usize = 32;
 /// The labels, and the headers, of one decision.
 pub(super) const LABELS: usize = 16;
 /// The longest name or text of a label, in bytes.

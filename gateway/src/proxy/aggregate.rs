@@ -7,7 +7,7 @@ use weir_mcp::{Era, ListKind, answer, era, json, method, public, translate::rank
 
 use crate::{
     caller::Caller,
-    catalog::{MergedLists, STATUS},
+    catalog::{ClientInfo, MergedLists, STATUS},
     session::Endpoint,
     upstream::Upstream,
 };
@@ -98,7 +98,8 @@ impl Proxy {
         let id = message.id().unwrap_or(b"null");
         // Before anything is waited for, so that no change is missed.
         let changes = (self.catalog.announced(), self.catalog.latest());
-        let looks = self.looker(context.endpoint.clone(), context.caller.clone(), context.era);
+        let client = context.client().map(|client| client.name().into_owned());
+        let looks = self.looker(context.endpoint.clone(), (context.caller.clone(), client), context.era);
         let seen = looks().unwrap_or_default();
         let watched = self.watch(context, wish).await;
         let moved = Box::pin(Arc::clone(self).moved(context.endpoint.clone(), context.caller.clone()));
@@ -108,9 +109,17 @@ impl Proxy {
 
 impl Proxy {
     /// What a client finds at an endpoint whenever it looks: its lists, if they are known.
-    pub(super) fn looker(&self, endpoint: Endpoint, caller: Option<Arc<Caller>>, era: Era) -> Looker {
+    pub(super) fn looker(
+        &self,
+        endpoint: Endpoint,
+        (caller, client): (Option<Arc<Caller>>, Option<String>),
+        era: Era,
+    ) -> Looker {
         let catalog = Arc::clone(&self.catalog);
-        Box::new(move || catalog.seen(viewer(Some(&endpoint), caller.as_ref()), era))
+        Box::new(move || {
+            let client = client.as_deref().map(ClientInfo::Name);
+            catalog.seen(viewer(Some(&endpoint), caller.as_ref(), client), era)
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use weir_mcp::{
 use crate::{
     access::{AccessRequest, Decision, Item},
     caller::Caller,
-    catalog::Catalog,
+    catalog::{Catalog, ClientInfo},
     session::Endpoint,
     snapshot::Snapshot,
     upstream::Upstream,
@@ -69,9 +69,7 @@ impl Proxy {
                 method::Route::None => Item::Whole,
             },
         };
-        if !is_served(&context.endpoint, upstream, item)
-            || !is_in_lists(&self.catalog, context.caller.as_ref(), upstream, item)
-        {
+        if !is_served(&context.endpoint, upstream, item) || !is_in_lists(&self.catalog, context.who(), upstream, item) {
             return Decision::default();
         }
         // What other methods call arguments, their servers do not look at.
@@ -96,23 +94,29 @@ fn is_served(endpoint: &Endpoint, upstream: &Upstream, item: Item<'_>) -> bool {
     }
 }
 
-/// Whether the upstream's policies leave an item in a caller's lists.
-fn is_in_lists(catalog: &Catalog, caller: Option<&Arc<Caller>>, upstream: &Upstream, item: Item<'_>) -> bool {
+/// Whether the upstream's policies leave an item in the lists of a caller with this client.
+fn is_in_lists(
+    catalog: &Catalog,
+    (caller, client): (Option<&Arc<Caller>>, Option<ClientInfo<'_>>),
+    upstream: &Upstream,
+    item: Item<'_>,
+) -> bool {
     match item {
-        Item::One(kind, native) => catalog.shows(caller, upstream, kind, native),
+        Item::One(kind, native) => catalog.shows(caller, client, upstream, (kind, native)),
         Item::Any | Item::Whole => true,
     }
 }
 
-/// Whether a caller may know of an item at an endpoint.
+/// Whether a caller may know of an item at an endpoint with this client.
 pub(super) fn is_shown(
     catalog: &Catalog,
     endpoint: &Endpoint,
-    caller: Option<&Arc<Caller>>,
+    (caller, client): (Option<&Arc<Caller>>, Option<ClientInfo<'_>>),
     upstream: &Upstream,
     item: Item<'_>,
 ) -> bool {
-    is_allowed(&catalog.snapshot(), endpoint, caller, upstream, item) && is_in_lists(catalog, caller, upstream, item)
+    is_allowed(&catalog.snapshot(), endpoint, caller, upstream, item)
+        && is_in_lists(catalog, (caller, client), upstream, item)
 }
 
 /// The same, as far as the configuration says it.

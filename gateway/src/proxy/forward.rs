@@ -66,7 +66,8 @@ impl Proxy {
 
     fn overheard(&self, session: &Arc<Session>, taken: QueueConsumer) -> AnswerStream {
         let changes = session.endpoint.is_merged().then(|| {
-            let looks = self.looker(session.endpoint.clone(), session.caller(), Era::Legacy);
+            let client = session.client_info().map(|client| client.name().into_owned());
+            let looks = self.looker(session.endpoint.clone(), (session.caller(), client), Era::Legacy);
             (self.catalog.announced(), Arc::clone(session), looks)
         });
         AnswerStream::queue(taken, changes).until(session.ended())

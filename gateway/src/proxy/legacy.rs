@@ -74,8 +74,10 @@ impl Proxy {
         initialize: &Message,
     ) -> Answer {
         let version = requested_version(initialize);
-        let offers =
-            self.catalog.merged(Viewer { caller: owner.caller.as_ref(), toolset: &toolset }, Era::Legacy).await;
+        let offers = self
+            .catalog
+            .merged(Viewer { caller: owner.caller.as_ref(), toolset: &toolset, client: None }, Era::Legacy)
+            .await;
         let answer = Answer::result(initialize, aggregate::initialized(&offers, version));
         let version = HeaderValue::from_static(version);
         self.admit(owner, Endpoint::Merged(toolset), initialize, version, None, answer).await
@@ -207,10 +209,11 @@ impl Proxy {
         // What it said meanwhile of watched resources nobody has heard.
         for uri in &session.watched(upstream.key()) {
             let item = Item::One(ListKind::Resource, uri);
-            if !is_shown(&self.catalog, &session.endpoint, caller.as_ref(), upstream, item) {
+            let (caller, client) = (caller.as_ref(), session.client_info());
+            if !is_shown(&self.catalog, &session.endpoint, (caller, client), upstream, item) {
                 continue;
             }
-            let offers = self.catalog.known(viewer(Some(&session.endpoint), caller.as_ref()), Era::Legacy);
+            let offers = self.catalog.known(viewer(Some(&session.endpoint), caller, client), Era::Legacy);
             let merged = session.endpoint.is_merged();
             let public = offers.public_address(upstream.key(), uri).filter(|_| merged).unwrap_or(uri);
             let params = format!("{{\"uri\":{}}}", json::quote(public));

@@ -59,7 +59,8 @@ pub(super) fn mapped(
     upstream: &Arc<Upstream>,
 ) -> Option<Bytes> {
     let caller = session.caller();
-    let is_shown = || is_shown(catalog, &session.endpoint, caller.as_ref(), upstream, Item::Any);
+    let who = (caller.as_ref(), session.client_info());
+    let is_shown = || is_shown(catalog, &session.endpoint, who, upstream, Item::Any);
     if !is_shown() && !session.is_busy_at(upstream) {
         if message.kind() == Kind::Request {
             refuse(upstream, session, message, "the client may not use this server any more");
@@ -104,10 +105,11 @@ fn cross(
             let (endpoint, caller) = (&session.endpoint, session.caller());
             let item = Item::One(ListKind::Resource, &uri);
             // Some servers tell each client of all changes.
-            if !is_shown(catalog, endpoint, caller.as_ref(), upstream, item) {
+            let (caller, client) = (caller.as_ref(), session.client_info());
+            if !is_shown(catalog, endpoint, (caller, client), upstream, item) {
                 return None;
             }
-            let offers = catalog.known(viewer(Some(endpoint), caller.as_ref()), Era::Legacy);
+            let offers = catalog.known(viewer(Some(endpoint), caller, client), Era::Legacy);
             let public = offers.public_address(upstream.key(), &uri);
             Some(public.map_or_else(|| message.bytes().clone(), |public| public::readdressed(message, public)))
         }

@@ -141,7 +141,7 @@ impl Proxy {
         };
         let snapshot = self.snapshot();
         let upstream = snapshot.upstream(upstream).filter(|upstream| upstream.takes_sign_ins())?;
-        if !is_shown(&self.catalog, &context.endpoint, context.caller.as_ref(), upstream, Item::Any) {
+        if !is_shown(&self.catalog, &context.endpoint, context.who(), upstream, Item::Any) {
             return None;
         }
         let account = prompt.manager.account(upstream.name()).filter(|account| account.is_for_people())?;

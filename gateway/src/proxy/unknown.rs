@@ -60,7 +60,7 @@ impl Proxy {
         let name = context.message.name().unwrap_or_default();
         let offers = self.catalog.known(context.viewer(), context.era);
         let service = public::split(&name).map_or(context.endpoint.name(), |(service, _)| service);
-        let (snapshot, caller) = (self.snapshot(), context.caller.as_ref());
+        let (snapshot, caller) = (self.snapshot(), context.who());
         let mut accounts = snapshot
             .upstreams()
             .filter(|upstream| upstream.account().is_some_and(|account| account.service.as_str() == service));

@@ -115,9 +115,9 @@ impl Proxy {
             texts.map(|text| text.into_owned()).take(WATCHED).collect::<Vec<_>>()
         };
         let sees = |upstream: &UpstreamName, item: Item<'_>| {
-            let (snapshot, caller) = (self.snapshot(), context.caller.as_ref());
+            let snapshot = self.snapshot();
             let upstream = snapshot.upstream(upstream.as_str());
-            upstream.is_some_and(|upstream| is_shown(&self.catalog, &context.endpoint, caller, upstream, item))
+            upstream.is_some_and(|upstream| is_shown(&self.catalog, &context.endpoint, context.who(), upstream, item))
         };
         let mut parts: IndexMap<UpstreamName, WatchedItems> = IndexMap::new();
         for uri in texts("resourceSubscriptions") {
@@ -150,8 +150,7 @@ impl Proxy {
         upstream: &Arc<Upstream>,
         part: &WatchedItems,
     ) -> Option<RequestContext> {
-        let caller = context.caller.as_ref();
-        let sees = |item: Item<'_>| is_shown(&self.catalog, &context.endpoint, caller, upstream, item);
+        let sees = |item: Item<'_>| is_shown(&self.catalog, &context.endpoint, context.who(), upstream, item);
         if !sees(Item::Any) {
             return None;
         }
@@ -307,8 +306,7 @@ impl SubscriptionFollower {
 
     /// Whether the client may know of what has changed.
     fn may_hear_of(&self, upstream: &Upstream, item: Item<'_>) -> bool {
-        let caller = self.context.caller.as_ref();
-        is_shown(&self.proxy.catalog, &self.context.endpoint, caller, upstream, item)
+        is_shown(&self.proxy.catalog, &self.context.endpoint, self.context.who(), upstream, item)
     }
 
     fn addressed(&self, upstream: &Upstream, updated: &Message) -> Bytes {

@@ -27,10 +27,20 @@
 //! # fn main() {}
 //! ```
 
+use crate::{Upstream, json::Json};
+
 pub use crate::bindings::calls::exports::weir::policy::calls::{
     AnswerDecision, AnswerVerdict, Approval, Call, Content, Decision, Denial, Detail, Entry, EntryKind, EntryVerdict,
     Guest as Calls, Interest, Verdict,
 };
+
+impl Upstream {
+    /// The group of clients that a list is for; none for clients in no group.
+    pub fn client_group(&self) -> Option<&str> {
+        let group = self.extensions.iter().find(|(key, _)| key == "client-group");
+        group.map(|(_, group)| group.as_str())
+    }
+}
 
 impl Interest {
     /// An interest in nothing of these methods, to be filled in.
@@ -49,6 +59,17 @@ impl Interest {
     /// An interest in the entries of these lists.
     pub fn in_entries(lists: impl IntoIterator<Item = EntryKind>) -> Self {
         Self { entries: lists.into_iter().collect(), ..Self::in_methods([]) }
+    }
+
+    /// The same, which tells clients apart in lists: patterns of their names in small letters, each with the name of a
+    /// group. [`Upstream::client_group`] says whom a list is for.
+    pub fn of_clients<'a>(mut self, groups: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let pair = |(pattern, group): (&str, &str)| Json::from(vec![pattern.into(), group.into()]);
+        let pairs: Vec<Json> = groups.into_iter().map(pair).collect();
+        if !pairs.is_empty() {
+            self.extensions.push(("clients".to_owned(), Json::from(pairs).to_string()));
+        }
+        self
     }
 
     /// The same for these names only.

@@ -1,6 +1,6 @@
 //! The facts and answers of a `calls` policy.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use weir_mcp::{ListKind, json, method};
 
@@ -10,10 +10,10 @@ use super::{
     super::{
         bindings::exports::weir::policy::calls,
         calls::{
-            AnswerDecision, AnswerVerdict, CallDecision, CallInterest, CallQuestion, CallVerdict, Content, Denial,
-            Detail, EntryVerdict, ListedEntry,
+            AnswerDecision, AnswerVerdict, CallDecision, CallInterest, CallQuestion, CallVerdict, ClientGroups,
+            Content, Denial, Detail, EntryVerdict, ListedEntry,
         },
-        limits::{DOCUMENT, LABEL, LABELS, PATTERNS, TEXT},
+        limits::{CLIENT_GROUPS, DOCUMENT, LABEL, LABELS, PATTERNS, TEXT},
     },
     Broken, TooMuch, broken, credentials, cut, era, message, one_line, upstream, whole,
 };
@@ -23,7 +23,7 @@ const LONGEST_APPROVAL: u32 = 24 * 3600;
 
 /// What a policy wants to see, if that can be.
 pub(in crate::policy) fn interest(answer: Result<calls::Interest, String>) -> Result<CallInterest, Broken> {
-    let calls::Interest { methods, names, request, answer, event, entries, extensions: _ } = match answer {
+    let calls::Interest { methods, names, request, answer, event, entries, extensions } = match answer {
         Ok(interest) => interest,
         Err(why) => return broken(format!("it refuses its settings: {}", one_line(&why, TEXT))),
     };
@@ -34,6 +34,7 @@ pub(in crate::policy) fn interest(answer: Result<calls::Interest, String>) -> Re
         answer: detail(answer),
         event: detail(event),
         entries: entries.into_iter().map(kind).collect(),
+        clients: clients(&extensions)?,
     };
     let asks = interest.request.max(interest.answer).max(interest.event) > Detail::Nothing;
     if asks == interest.methods.is_empty() {
@@ -154,6 +155,25 @@ fn patterns(texts: &[String]) -> Result<Vec<Pattern>, Broken> {
         return broken(format!("it has more than {PATTERNS} patterns"));
     }
     texts.iter().map(|text| text.parse().map_err(|_| Broken(format!("{text:?} is no pattern")))).collect()
+}
+
+fn clients(extensions: &[(String, String)]) -> Result<ClientGroups, Broken> {
+    let Some((_, text)) = extensions.iter().find(|(key, _)| key == "clients") else {
+        return Ok(ClientGroups::default());
+    };
+    let Ok(pairs) = serde_json::from_str::<Vec<(String, String)>>(text) else {
+        return broken("its `clients` are no JSON array of pairs of texts".to_owned());
+    };
+    let (names, groups): (Vec<_>, Vec<Arc<str>>) =
+        pairs.into_iter().map(|(name, group)| (name.to_lowercase(), group.into())).unzip();
+    if groups.iter().any(|group| group.is_empty() || group.len() > LABEL) {
+        return broken(format!("a group of clients has a name of 1 to {LABEL} bytes"));
+    }
+    let groups = ClientGroups(patterns(&names)?.into_iter().zip(groups).collect());
+    match groups.names().len() > CLIENT_GROUPS {
+        true => broken(format!("it tells more than {CLIENT_GROUPS} groups of clients apart")),
+        false => Ok(groups),
+    }
 }
 
 const fn detail(detail: calls::Detail) -> Detail {

@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use super::{super::bindings::exports::weir::policy::credentials, *};
+use super::{
+    super::bindings::exports::weir::policy::{calls as contract, credentials},
+    *,
+};
 
 fn fact() -> facts::UpstreamFacts {
     facts::UpstreamFacts {
@@ -187,6 +190,36 @@ fn a_token_is_presented_renewed_and_obtained_only_where_that_can_be() {
     assert!(obtain(credentials::Flow::DeviceCode, &[]).is_err());
     for scope in ["", "a b", "a\"b", "a\\b", "é", "a\n"] {
         assert!(obtain(credentials::Flow::ClientCredentials, &[scope]).is_err(), "{scope:?}");
+    }
+}
+
+#[test]
+fn groups_of_clients_are_bounded_and_the_first_pattern_counts() {
+    let wants = |clients: &str| {
+        interest(Ok(contract::Interest {
+            methods: Vec::new(),
+            names: Vec::new(),
+            request: contract::Detail::Nothing,
+            answer: contract::Detail::Nothing,
+            event: contract::Detail::Nothing,
+            entries: vec![contract::EntryKind::Tool],
+            extensions: vec![("clients".into(), clients.into()), ("later".into(), "ignored".into())],
+        }))
+    };
+    let groups = wants(r#"[["A*","one"],["ab","two"],["b","two"]]"#).map(|interest| interest.clients).unwrap();
+    assert_eq!(groups.names().len(), 2);
+    let group = |client| groups.find(client).map(AsRef::as_ref);
+    assert_eq!((group("ab"), group("b"), group("c")), (Some("one"), Some("two"), None));
+    let many =
+        |of: &dyn Fn(usize) -> [String; 2], count| serde_json::to_string(&(0..count).map(of).collect::<Vec<_>>());
+    for wrong in [
+        "{}".to_owned(),
+        r#"[["a"]]"#.to_owned(),
+        r#"[["a",""]]"#.to_owned(),
+        many(&|number| ["a".to_owned(), number.to_string()], 9).unwrap(),
+        many(&|number| [number.to_string(), "g".to_owned()], 65).unwrap(),
+    ] {
+        assert!(wants(&wrong).is_err(), "{wrong}");
     }
 }
 

@@ -168,7 +168,8 @@ impl SessionSubscriber {
     fn allowed(&self, wish: &WatchRequest) -> Option<WatchRequest> {
         let session = self.session.upgrade()?;
         let caller = session.caller();
-        let sees = |item: Item<'_>| is_shown(&self.catalog, &session.endpoint, caller.as_ref(), &self.upstream, item);
+        let who = (caller.as_ref(), session.client_info());
+        let sees = |item: Item<'_>| is_shown(&self.catalog, &session.endpoint, who, &self.upstream, item);
         let (turn, lists, mut addresses) = (wish.turn, wish.lists && sees(Item::Any), wish.addresses.clone());
         addresses.retain(|address| sees(Item::One(ListKind::Resource, address)));
         Some(WatchRequest { turn, lists, addresses })

@@ -10,6 +10,22 @@ pub(crate) enum Family {
     Any,
 }
 
+/// What clients call themselves, in small letters, and whose models they speak to. Others may speak to any.
+pub(crate) const CLIENTS: [(&str, &str); 12] = [
+    ("gemini*", "gemini"),
+    ("antigravity*", "gemini"),
+    ("claude*", "anthropic"),
+    ("anthropic*", "anthropic"),
+    ("codex*", "openai"),
+    ("openai*", "openai"),
+    ("chatgpt*", "openai"),
+    ("cursor*", "openai"),
+    ("visual?studio?code*", "openai"),
+    ("vscode*", "openai"),
+    ("github?copilot*", "openai"),
+    ("windsurf*", "openai"),
+];
+
 /// Keywords that say something to all of them.
 ///
 /// `x-mcp-header` is no word of schemas: it tells MCP clients which header repeats the argument (SEP-2243), and calls
@@ -51,12 +67,14 @@ impl Family {
     #[cfg(test)]
     pub(crate) const EACH: [Self; 4] = [Self::Gemini, Self::OpenAi, Self::Anthropic, Self::Any];
 
-    pub(crate) fn of(name: &str) -> Option<Self> {
+    /// The family of this name: of `none`, nothing is rewritten.
+    pub(crate) fn of(name: &str) -> Option<Option<Self>> {
         match name {
-            "gemini" => Some(Self::Gemini),
-            "openai" => Some(Self::OpenAi),
-            "anthropic" => Some(Self::Anthropic),
-            "any" => Some(Self::Any),
+            "gemini" => Some(Some(Self::Gemini)),
+            "openai" => Some(Some(Self::OpenAi)),
+            "anthropic" => Some(Some(Self::Anthropic)),
+            "any" => Some(Some(Self::Any)),
+            "none" => Some(None),
             _ => None,
         }
     }

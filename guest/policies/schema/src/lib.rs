@@ -7,7 +7,8 @@
 //!
 //! | setting | meaning |
 //! | --- | --- |
-//! | `for` | `"gemini"`, `"openai"`, `"anthropic"`, or `"any"` (default): what all of them take |
+//! | `for` | `"auto"` (default): what the client that asks is known to need, and `"any"` for others; `"gemini"`, `"openai"`, `"anthropic"`; `"any"`: what all of them take; `"none"`: nothing is rewritten |
+//! | `clients` | patterns of what clients call themselves, and one of the words above for each; the longest that fits counts |
 //! | `description` | the longest description, in characters; 1024 unless it is said |
 
 mod family;
@@ -24,25 +25,53 @@ const DESCRIPTION: u64 = 1024;
 /// How much longer than twice a tool may become, in bytes.
 const SLACK: usize = 1000;
 
-fn read(text: &str) -> Result<(Family, usize), String> {
+struct Policy {
+    /// For clients in no group; none if nothing is rewritten.
+    family: Option<Family>,
+    /// Patterns of clients, and the names of their families.
+    clients: Vec<(String, String)>,
+    longest: usize,
+}
+
+fn read(text: &str) -> Result<Policy, String> {
     let settings = Settings::read(text);
-    let known = ["for", "description"];
+    let known = ["for", "clients", "description"];
     if let Some(other) = settings.unknown(&known) {
         return Err(format!("there is no setting `{other}`; there are {}", known.join(", ")));
     }
-    let family = match settings.get("for").map(Json::as_text) {
-        None => Family::Any,
-        Some(name) => name.and_then(Family::of).ok_or("`for` is \"gemini\", \"openai\", \"anthropic\" or \"any\"")?,
-    };
+    const FAMILIES: &str = r#""gemini", "openai", "anthropic", "any" or "none""#;
+    let chosen = settings.get("for").map_or(Some("auto"), Json::as_text);
+    let is_auto = chosen == Some("auto");
+    let family = if is_auto { Some(Some(Family::Any)) } else { chosen.and_then(Family::of) };
+    let family = family.ok_or_else(|| format!("`for` is \"auto\", {FAMILIES}"))?;
+    let mut clients = Vec::new();
+    for (pattern, name) in settings.get("clients").map_or(&[][..], Json::members) {
+        let name = name.as_text().filter(|name| Family::of(name).is_some());
+        let name = name.ok_or_else(|| format!("`clients` gives {pattern:?} none of {FAMILIES}"))?;
+        clients.push((pattern.to_lowercase(), name.to_owned()));
+    }
+    clients.sort_by_key(|(pattern, _)| std::cmp::Reverse(pattern.len()));
+    if is_auto {
+        clients.extend(family::CLIENTS.map(|(pattern, name)| (pattern.to_owned(), name.to_owned())));
+    }
     let longest = settings.get("description").map_or(Some(DESCRIPTION), Json::as_number);
     let longest = longest.filter(|longest| (64..=65_536).contains(longest));
     let longest = longest.ok_or("`description` is a number from 64 to 65536")?;
-    Ok((family, usize::try_from(longest).unwrap_or(usize::MAX)))
+    Ok(Policy { family, clients, longest: usize::try_from(longest).unwrap_or(usize::MAX) })
+}
+
+impl Policy {
+    /// The family for a list of this upstream.
+    fn family(&self, of: &Upstream) -> Option<Family> {
+        of.client_group().and_then(Family::of).unwrap_or(self.family)
+    }
 }
 
 impl Calls for Schema {
     fn wants(settings: String) -> Result<Interest, String> {
-        read(&settings).map(|_| Interest::in_entries([EntryKind::Tool]))
+        let Policy { clients, .. } = read(&settings)?;
+        let interest = Interest::in_entries([EntryKind::Tool]);
+        Ok(interest.of_clients(clients.iter().map(|(pattern, name)| (&**pattern, &**name))))
     }
 
     fn before(_: Call, _: Option<String>) -> Decision {
@@ -54,13 +83,18 @@ impl Calls for Schema {
     }
 
     fn entries(of: Upstream, entries: Vec<Entry>) -> Vec<EntryVerdict> {
-        let verdict =
-            |entry: &Entry| match read(&of.settings).and_then(|(family, longest)| tool(entry, family, longest)) {
+        let verdict = |policy: &Policy, entry: &Entry| match policy.family(&of) {
+            None => EntryVerdict::Show,
+            Some(family) => match tool(entry, family, policy.longest) {
                 Ok(None) => EntryVerdict::Show,
                 Ok(Some(rewritten)) => EntryVerdict::Edit(rewritten),
                 Err(why) => EntryVerdict::Hide(format!("the schema of {} cannot be rewritten: {why}", entry.name)),
-            };
-        entries.iter().map(verdict).collect()
+            },
+        };
+        match read(&of.settings) {
+            Ok(policy) => entries.iter().map(|entry| verdict(&policy, entry)).collect(),
+            Err(why) => entries.iter().map(|_| EntryVerdict::Hide(why.clone())).collect(),
+        }
     }
 }
 
