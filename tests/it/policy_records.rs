@@ -99,3 +99,80 @@ async fn recording_begins_and_ends_with_a_reload() {
     assert!(lines.iter().all(|line| line["without"].is_null()), "facts can be recorded whole: {lines:?}");
     assert!(policy(directory.path(), &["replay", "judge.wasm", "questions.jsonl"]).0);
 }
+
+/// A gateway with an audit log, one upstream with a judge that refuses `echo` and one without; both are called once.
+async fn audited(arguments: &str, directory: &Path) -> Gateway {
+    let (stub, judge, log) = (Stub::start().await, directory.join("judge.wasm"), directory.join("audit.jsonl"));
+    fs::write(&judge, weir_guests::JUDGE).unwrap();
+    let config = format!(
+        "audit = {{ path = {log:?}, arguments = {arguments:?} }}\n{}{}\
+         [[upstreams.guarded.policies]]\ncomponent = {judge:?}\ngrants = [\"clock\", \"store\"]\n\
+         settings = {{ see = \"facts\", do = \"deny=no\" }}\n",
+        stub.config("open"),
+        stub.config("guarded"),
+    );
+    let gateway = Gateway::start(&config).await;
+    gateway.healthy(&["open", "guarded"]).await;
+    let client = Client::modern_named(&gateway, "/mcp", "some-host");
+    for tool in ["open__echo", "guarded__echo"] {
+        client.call(tool, json!({ "message": "hello" })).await;
+    }
+    let calls = || fs::read_to_string(&log).unwrap_or_default().matches("tools/call").count();
+    until("the calls are recorded", || calls() == 2).await;
+    gateway
+}
+
+#[tokio::test]
+async fn calls_of_an_audit_log_are_decided_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let _gateway = audited("digest", directory.path()).await;
+    let replay = |settings: &str, more: &[&str]| {
+        let arguments = ["replay", "judge.wasm", "audit.jsonl", "--settings", settings];
+        policy(directory.path(), &[&arguments, more].concat())
+    };
+    let facts = r#"{ "see": "facts", "do": "deny=no" }"#;
+    let (well, text) = replay(facts, &["--upstream", "guarded"]);
+    assert!(well && text.contains("1 decisions are the same, 0 differ"), "{text}");
+    let (well, text) = replay(facts, &[]);
+    assert!(!well && text.contains("1 decisions are the same, 1 differ"), "{text}");
+    assert!(text.contains("tools/call open__echo  (open, call "), "{text}");
+    assert!(text.contains("recorded  goes on\n      now       deny: no\n"), "{text}");
+    // It is told what the record has, and the name as the upstream has it.
+    let (_, text) = replay(r#"{ "see": "facts", "do": "team" }"#, &["--upstream", "guarded", "--since", "1h"]);
+    assert!(text.contains("recorded  deny: no") && text.contains("tools/call echo Some"), "{text}");
+    assert!(text.contains(r#"Some("some-host/1")"#), "{text}");
+    // What the record cannot answer is left out, each call with the reason.
+    for (settings, why) in [
+        (r#"{ "see": "body", "do": "deny=no" }"#, "its arguments are not in the record"),
+        (r#"{ "see": "facts", "do": "calls=1" }"#, "it asks a service or its store"),
+    ] {
+        let (well, text) = replay(settings, &[]);
+        assert!(well && text.contains("0 decisions are the same, 0 differ"), "{text}");
+        assert_eq!(text.matches(&format!("left out  {why}")).count(), 2, "{text}");
+        assert!(text.contains("2 calls are left out: "), "{text}");
+    }
+    for (wrong, why) in [
+        (["--upstream", "nobody"], "has no call that this policy decides about"),
+        (["--settings", r#"{ "see": "answers" }"#], "decides nothing about requests"),
+    ] {
+        let (well, text) = policy(directory.path(), &[&["replay", "judge.wasm", "audit.jsonl"][..], &wrong].concat());
+        assert!(!well && text.contains(why), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn arguments_of_an_audit_log_are_decided_about_where_it_has_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let _gateway = audited("full", directory.path()).await;
+    let replay = |what: &str| {
+        let settings = format!(r#"{{ "see": "body", "do": "{what}" }}"#);
+        policy(directory.path(), &["replay", "judge.wasm", "audit.jsonl", "--settings", &settings])
+    };
+    let (well, text) = replay("deny=no");
+    assert!(!well && text.contains("1 decisions are the same, 1 differ"), "{text}");
+    // Whether a call was changed is not in the record.
+    let (well, text) = replay("swap=hello>goodbye");
+    assert!(!well && text.contains("0 decisions are the same, 1 differ"), "{text}");
+    assert!(text.contains("recorded  deny: no\n      now       replace"), "{text}");
+    assert!(text.contains("left out  the policy would replace"), "{text}");
+}

@@ -27,7 +27,7 @@ use crate::{
     components::{self, ComponentCache},
     config::{self, PolicyLimits, RemoteComponent, SystemEnvironment, default_file},
     policy::{Engine, Policy, PolicyGrant, PolicySource, PolicyStore, Service, shipped},
-    telemetry,
+    telemetry::{self, audit::Since},
 };
 
 use self::new::{Interface, Language};
@@ -111,19 +111,31 @@ pub(super) enum PolicyCommand {
     /// Nothing is reached: services answer as the case says, and what the component keeps is forgotten after each file. Ends
     /// with 1 if an answer differs.
     Test(Cases),
-    /// Ask a component recorded questions again, and show where it would decide otherwise.
+    /// Ask a component recorded questions again, or about the calls of an audit log, and show where it would decide
+    /// otherwise.
     ///
-    /// The gateway records questions where `[record]` of its configuration says so. Nothing is reached, so a question for
-    /// which a service or the store was asked is left out. Ends with 1 if a decision differs.
+    /// The gateway records questions where `[record]` of its configuration says so, and calls where `[audit]` does. Nothing
+    /// is reached, so a question for which a service or the store was asked is left out. A record of the audit log has less
+    /// than a policy is told: each call that it cannot answer is named and counted. Ends with 1 if a decision differs.
+    #[command(after_help = "Example: weir policy replay policy.wasm audit.jsonl --since 7d --upstream github")]
     Replay {
         /// The component: a file, one that Weir brings along, such as `weir:pin`, or a URL.
         component: Component,
-        /// The recording: the `path` of `[record]`.
+        /// The recording: the `path` of `[record]`, or of `[audit]`.
         recording: PathBuf,
         /// Only questions for this policy, as the recording names it. Default: those for the file, or for its name in
         /// another folder; all if there are none.
         #[arg(long, value_name = "NAME")]
         policy: Option<String>,
+        /// The settings that it has, as JSON. Default: those in the recording, of which an audit log has none.
+        #[arg(long, value_name = "JSON")]
+        settings: Option<String>,
+        /// Only what is about this upstream.
+        #[arg(long, value_name = "NAME")]
+        upstream: Option<String>,
+        /// Only calls of an audit log since then: 2026-11-22, 2026-11-22T08:30:00Z, or how long ago (30m, 24h, 7d).
+        #[arg(long, value_name = "TIME")]
+        since: Option<Since>,
     },
     /// Say what policies were asked about a call, and what they answered.
     ///
@@ -235,9 +247,16 @@ pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
             let _log = telemetry::start("warn");
             trial::test(&cases)
         }
-        PolicyCommand::Replay { component, recording, policy } => {
+        PolicyCommand::Replay { component, recording, policy, settings, upstream, since } => {
             let _log = telemetry::start("warn");
-            replay::run(&component, &recording, policy.as_deref())
+            replay::run(&replay::Replay {
+                component: &component,
+                recording: &recording,
+                policy: policy.as_deref(),
+                settings: settings.as_deref(),
+                upstream: upstream.as_deref(),
+                since: since.as_ref(),
+            })
         }
         PolicyCommand::Explain { call, recording } => replay::explain(&call, &recording),
         PolicyCommand::Serve { component, settings, name } => {

@@ -117,20 +117,29 @@ impl CaseFile {
 
 /// The parameters of a function with settings, unless they have others.
 pub(super) fn parameters(function: &str, mut with: Map<String, Value>, settings: &Value) -> Value {
+    if let Some(holder) = settings_holder(function, &mut with) {
+        holder.entry("settings").or_insert_with(|| settings.clone());
+    }
+    Value::Object(with)
+}
+
+/// Puts other settings into the parameters of a function.
+pub(super) fn set_settings(function: &str, with: &mut Map<String, Value>, settings: &Value) {
+    if let Some(holder) = settings_holder(function, with) {
+        holder.insert("settings".to_owned(), settings.clone());
+    }
+}
+
+/// Where the parameters of a function have the settings; none if something else is there.
+fn settings_holder<'a>(function: &str, with: &'a mut Map<String, Value>) -> Option<&'a mut Map<String, Value>> {
     let path: &[&str] = match function {
         "wants" => &[],
         "next" => &["to"],
         "entries" => &["of"],
         _ => &["about", "upstream"],
     };
-    let mut here = &mut with;
-    for step in path {
-        let inner = here.entry(*step).or_insert_with(|| Value::Object(Map::new()));
-        let Value::Object(inner) = inner else { return Value::Object(with) };
-        here = inner;
-    }
-    here.entry("settings").or_insert_with(|| settings.clone());
-    Value::Object(with)
+    path.iter()
+        .try_fold(with, |here, step| here.entry(*step).or_insert_with(|| Value::Object(Map::new())).as_object_mut())
 }
 
 /// How an answer differs from what is expected: objects may have more, everything else is the same. A text that should be a

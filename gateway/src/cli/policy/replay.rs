@@ -1,4 +1,6 @@
-//! `weir policy replay` and `explain`: questions that a gateway has recorded.
+//! `weir policy replay` and `explain`: questions that a gateway has recorded, or calls of its audit log.
+
+mod audit_log;
 
 use std::{
     fs::File,
@@ -11,13 +13,29 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::policy::{Policy, RecordedQuestion, mask_token};
+use crate::{
+    policy::{Policy, RecordedQuestion, mask_token},
+    telemetry::audit::Since,
+};
 
 use super::{
     Component,
     case::{self, MemoryOfCase, WrittenServices},
     terminal,
 };
+
+/// What is replayed.
+pub(super) struct Replay<'a> {
+    pub(super) component: &'a Component,
+    /// Questions, or an audit log.
+    pub(super) recording: &'a Path,
+    /// What the recording calls the policy.
+    pub(super) policy: Option<&'a str>,
+    /// The settings that it has now, where they are not those of the recording.
+    pub(super) settings: Option<&'a str>,
+    pub(super) upstream: Option<&'a str>,
+    pub(super) since: Option<&'a Since>,
+}
 
 /// How many of the questions came to what.
 #[derive(Default)]
@@ -27,10 +45,22 @@ struct Tally {
     left_out: usize,
 }
 
-pub(super) fn run(component: &Component, recording: &Path, name: Option<&str>) -> anyhow::Result<ExitCode> {
+pub(super) fn run(replay: &Replay<'_>) -> anyhow::Result<ExitCode> {
+    let Replay { component, recording, policy, settings, upstream, since } = replay;
+    if audit_log::is_audit_log(recording)? {
+        return audit_log::run(replay);
+    }
+    if since.is_some() {
+        bail!("--since is for audit logs; {} has recorded questions", recording.display());
+    }
     let mut questions = read(recording)?;
-    if let Some(named) = name.map(str::to_owned).or_else(|| meant(component, &questions)) {
+    if let Some(named) = policy.map(str::to_owned).or_else(|| meant(component, &questions)) {
         questions.retain(|question| question.policy == named);
+    }
+    questions.retain(|question| upstream.is_none_or(|upstream| upstream == question.upstream));
+    if let Some(settings) = settings {
+        let settings: Value = serde_json::from_str(settings).context("--settings takes JSON")?;
+        questions.iter_mut().for_each(|question| case::set_settings(&question.ask, &mut question.with, &settings));
     }
     if questions.is_empty() {
         bail!("{} has no questions for this policy", recording.display());
@@ -109,12 +139,23 @@ fn read(recording: &Path) -> anyhow::Result<Vec<RecordedQuestion>> {
     Ok(all)
 }
 
+impl Component {
+    /// Whether a gateway calls it so.
+    fn is_named(&self, name: &str) -> bool {
+        name == self.0 || Some(name) == self.0.strip_prefix("weir:")
+    }
+
+    /// The same for its file in another folder too.
+    fn is_called(&self, name: &str) -> bool {
+        self.is_named(name) || Path::new(name).file_name() == Path::new(&self.0).file_name()
+    }
+}
+
 /// The policy that a component is another version of; none if the recording has none of that name.
 fn meant(component: &Component, questions: &[RecordedQuestion]) -> Option<String> {
-    let file = |name: &str| Path::new(name).file_name().map(ToOwned::to_owned);
     let names = || questions.iter().map(|question| &question.policy);
-    let same = names().find(|name| **name == component.0 || Some(name.as_str()) == component.0.strip_prefix("weir:"));
-    same.or_else(|| names().find(|name| file(name) == file(&component.0))).cloned()
+    let same = names().find(|name| component.is_named(name));
+    same.or_else(|| names().find(|name| component.is_called(name))).cloned()
 }
 
 /// How a policy answers now, where that is not as it was recorded.
