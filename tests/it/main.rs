@@ -29,6 +29,7 @@ mod clients;
 mod completions;
 mod components;
 mod configuration;
+mod contract_types;
 mod conformance;
 mod connect;
 mod console;

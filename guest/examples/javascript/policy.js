@@ -1,3 +1,5 @@
+// @ts-check
+/// <reference path="./weir-policy.d.ts" />
 // A policy that gets a key for each team from a service of your own, and uses it until it expires. `../token-service` is the
 // same in Rust, `../python` in Python.
 
@@ -8,8 +10,10 @@ import { send } from "weir:policy/http@0.1.0";
 const LONGEST = 2 ** 32 - 1;
 
 // QuickJS has no TextEncoder and no TextDecoder.
+/** @param {string} text */
 const encode = (text) => Uint8Array.from(unescape(encodeURIComponent(text)), (char) => char.charCodeAt(0));
 // A body has up to 65,536 bytes, which are too many arguments for one call.
+/** @param {Uint8Array} bytes */
 function decode(bytes) {
   let chars = "";
   for (let at = 0; at < bytes.length; at += 8192) {
@@ -19,12 +23,17 @@ function decode(bytes) {
 }
 
 // A text that can be handed over; none of anything else.
+/** @param {unknown} value */
 const text = (value) => (typeof value === "string" && value !== "" && value.isWellFormed() ? value : undefined);
 
 /** @returns {import("weir:policy/credentials@0.1.0").Decision} */
-const stop = (why) => ({ tag: "stop", val: why });
+const stop = (/** @type {string} */ why) => ({ tag: "stop", val: why });
 
 // The answer of the service; throws what went wrong.
+/**
+ * @param {string} url
+ * @param {object} question
+ */
 function asked(url, question) {
   const body = encode(JSON.stringify(question));
   /** @type {[string, string][]} */
@@ -33,6 +42,7 @@ function asked(url, question) {
 }
 
 // The key in an answer; none if there is none.
+/** @param {import("weir:policy/http@0.1.0").Response} answer */
 function read(answer) {
   try {
     const { key, expires_in: seconds } = JSON.parse(decode(answer.body));
@@ -57,7 +67,7 @@ function decided(/** @type {import("weir:policy/credentials@0.1.0").Question} */
   let answer;
   try {
     answer = asked(service, { upstream: name, team });
-  } catch (why) {
+  } catch (/** @type {any} */ why) {
     return stop(`the key service of ${name} cannot be asked: ${why.payload ?? why.message ?? why}`);
   }
   if (answer.status !== 200) {
@@ -75,12 +85,13 @@ function decided(/** @type {import("weir:policy/credentials@0.1.0").Question} */
   };
 }
 
+/** @type {typeof import("weir:policy/credentials@0.1.0")} */
 export const credentials = {
   decide(about) {
     // Weir logs the words of an error that nobody catches at `debug` only; elsewhere it says "unreachable".
     try {
       return decided(about);
-    } catch (why) {
+    } catch (/** @type {any} */ why) {
       return stop(`the policy of ${about.upstream.name} failed: ${why?.message ?? why}`);
     }
   },

@@ -1,5 +1,8 @@
+// @ts-check
+/// <reference path="./weir-policy.d.ts" />
 // A policy about calls: nothing is deleted.
 
+/** @type {typeof import("weir:policy/calls@0.1.0")} */
 export const calls = {
   // What it wants to see. What it does not want to see never crosses to it.
   wants(_settings) {

@@ -1,7 +1,14 @@
+// @ts-check
+/// <reference path="./weir-policy.d.ts" />
 // A policy about connections: Streamable HTTP, first in the modern era, then in the legacy era.
 
+/**
+ * @param {import("weir:policy/connection@0.1.0").Transport} transport
+ * @param {import("weir:policy/connection@0.1.0").Era} era
+ */
 const candidate = (transport, era) => ({ transport, era, extensions: [] });
 
+/** @type {typeof import("weir:policy/connection@0.1.0")} */
 export const connection = {
   next(to, history) {
     const last = history.at(-1);

@@ -1,5 +1,8 @@
+// @ts-check
+/// <reference path="./weir-policy.d.ts" />
 // A policy about credentials: the secret `token` goes into `Authorization`.
 
+/** @type {typeof import("weir:policy/credentials@0.1.0")} */
 export const credentials = {
   decide(about) {
     const name = about.upstream.name;

@@ -170,6 +170,7 @@ fn files(name: &str, language: Language, interface: Interface) -> Vec<(PathBuf, 
         }
         Language::Js => {
             files.push(("package.json", filled(template!("js/package.json"))));
+            files.push(("weir-policy.d.ts", template!("js/weir-policy.d.ts").to_owned()));
             files.push((".gitignore", "node_modules\npolicy.wasm\n".to_owned()));
         }
         Language::Python => {

@@ -1,0 +1,1 @@
+../../templates/js/weir-policy.d.ts
