@@ -195,6 +195,25 @@ async fn each_client_sees_the_schemas_that_its_models_take() {
 }
 
 #[tokio::test]
+async fn arguments_get_their_own_names_again() {
+    let stub = Stub::offering(dated(&json!("string"))).await;
+    let gateway = Gateway::start(&(stub.config("u") + &policy("u", "schema", "{ rename = true }"))).await;
+    gateway.healthy(&["u"]).await;
+    for (name, property) in [("codex-mcp-client", "weir_a.20.b"), ("gemini-cli", "a b")] {
+        for client in [Client::legacy_named(&gateway, "/mcp", name).await, Client::modern_named(&gateway, "/mcp", name)]
+        {
+            let tools = client.list("tools/list", "tools").await;
+            assert_eq!(tools[1]["inputSchema"]["properties"][property], json!({ "type": "string" }), "{tools:?}");
+            client.call("u__spaced", json!({ property: "c", "weir_.24.top": 1 })).await;
+            let sent = stub.asked("tools/call").last().unwrap().message()["params"]["arguments"].clone();
+            // What was listed under its own name is sent under it, whatever it looks like.
+            let other = if property == "a b" { "weir_.24.top" } else { "$top" };
+            assert_eq!(sent, json!({ "a b": "c", other: 1 }), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_client_hears_of_a_change_that_others_do_not_see() {
     let stub = Stub::offering(dated(&json!(["string", "null"]))).await;
     let gateway = Gateway::start(&(stub.config("u") + &policy("u", "schema", "{}"))).await;

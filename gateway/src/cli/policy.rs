@@ -249,11 +249,12 @@ pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
         }
         PolicyCommand::Replay { component, recording, policy, settings, upstream, since } => {
             let _log = telemetry::start("warn");
+            let settings = settings.map(|text| serde_json::from_str(&text).context("--settings takes JSON"));
             replay::run(&replay::Replay {
                 component: &component,
                 recording: &recording,
                 policy: policy.as_deref(),
-                settings: settings.as_deref(),
+                settings: settings.transpose()?,
                 upstream: upstream.as_deref(),
                 since: since.as_ref(),
             })

@@ -65,6 +65,8 @@ pub struct CallQuestion<'a> {
     pub principal: Option<&'a Principal>,
     /// What the client calls itself.
     pub client: Option<&'a str>,
+    /// The group of clients to which it belongs, as the policy that is asked tells them apart.
+    pub client_group: Option<&'a str>,
     /// The client's era.
     pub era: Era,
     /// The method.
@@ -293,8 +295,7 @@ impl Policy {
         entries: &[ListedEntry<'_>],
     ) -> Result<Vec<EntryVerdict>, PolicyError> {
         let size: usize = entries.iter().map(|(_, name, raw)| name.len() + raw.len()).sum();
-        let mut upstream = self.told(convert::upstream(of, &self.0.settings))?;
-        upstream.extensions.extend(clients.map(|group| ("client-group".to_owned(), group.to_owned())));
+        let upstream = self.told(convert::upstream_of_clients(of, &self.0.settings, clients))?;
         let told: Vec<wit::Entry> = entries.iter().map(convert::entry).collect();
         let (guest, _slot, mut store) = self.asks_of_calls(&of.name, size).await?;
         let answer = self

@@ -45,14 +45,14 @@ pub struct CallPolicy {
 struct KeptDecision {
     decision: Arc<CallDecision>,
     until: Instant,
+    /// The subject whose call it was about; empty where nobody is known.
+    subject: Box<str>,
 }
 
 /// The policies of one upstream.
 pub struct CallPolicies {
     upstream: UpstreamFacts,
     all: Vec<CallPolicy>,
-    /// The groups that each tells apart.
-    groups: Vec<ClientGroups>,
     classes: Vec<ClientClass>,
 }
 
@@ -134,7 +134,7 @@ impl CallPolicy {
         }
         let decided = self.policy.before(about, None).await.map(Arc::new);
         match (&decided, kept) {
-            (Ok(decision), _) if decision.ttl_seconds > 0 => self.keep(key, decision),
+            (Ok(decision), _) if decision.ttl_seconds > 0 => self.keep(key, about, decision),
             // What it said before is not its last word any more.
             (Ok(_), Some(_)) => drop(self.kept.lock().remove(&key)),
             (Err(why), Some(kept)) if self.on_failure == PolicyFailure::LastGood => {
@@ -223,17 +223,17 @@ impl CallPolicy {
         if detail == Detail::Body { text } else { "" }
     }
 
-    fn keep(&self, key: [u8; 32], decision: &Arc<CallDecision>) {
+    fn keep(&self, key: [u8; 32], about: &CallQuestion<'_>, decision: &Arc<CallDecision>) {
         let until = Instant::now() + Duration::from_secs(decision.ttl_seconds.into());
+        let subject = about.principal.map_or("", |principal| &principal.subject).into();
         let mut kept = self.kept.lock();
         if kept.len() >= KEPT
             && !kept.contains_key(&key)
-            // Whichever comes first: nobody can say which one that is.
-            && let Some(any) = kept.keys().next().copied()
+            && let Some(one) = of_most(&kept)
         {
-            kept.remove(&any);
+            kept.remove(&one);
         }
-        kept.insert(key, KeptDecision { decision: Arc::clone(decision), until });
+        kept.insert(key, KeptDecision { decision: Arc::clone(decision), until, subject });
     }
 
     fn settled<T>(&self, decided: Result<T, PolicyError>) -> Asked<T> {
@@ -261,24 +261,26 @@ impl CallPolicy {
 impl CallPolicies {
     /// The policies of an upstream; none if there are none.
     #[must_use]
-    pub fn new(upstream: UpstreamFacts, all: Vec<CallPolicy>) -> Option<Self> {
-        let mut groups = Vec::with_capacity(all.len());
+    pub fn new(upstream: UpstreamFacts, mut all: Vec<CallPolicy>) -> Option<Self> {
         let mut classes: Vec<Vec<Option<Arc<str>>>> = vec![Vec::new()];
-        for policy in &all {
-            let mut own = if policy.is_enforced() { policy.interest.clients.clone() } else { ClientGroups::default() };
-            if classes.len() * (own.names().len() + 1) > CLIENT_CLASSES {
+        for policy in &mut all {
+            let is_enforced = policy.is_enforced();
+            let too_many = classes.len() * (policy.interest.clients.names().len() + 1) > CLIENT_CLASSES;
+            if is_enforced && too_many {
                 let (name, policy) = (&upstream.name, policy.name());
                 tracing::warn!(target: "policy", upstream = name, policy, "it tells no clients apart: all policies of an upstream may tell {CLIENT_CLASSES} classes apart");
-                own = ClientGroups::default();
             }
-            let each = || std::iter::once(None).chain(own.names().into_iter().cloned().map(Some));
+            if !is_enforced || too_many {
+                policy.interest.clients = ClientGroups::default();
+            }
+            let groups = policy.interest.clients.names();
+            let each = || std::iter::once(None).chain(groups.iter().map(|group| Some(Arc::clone(group))));
             let with = |class: &Vec<_>| each().map(|group| [&class[..], &[group]].concat()).collect::<Vec<_>>();
             classes = classes.iter().flat_map(with).collect();
-            groups.push(own);
         }
         // The first is that of all whom no policy knows.
         let classes = classes.into_iter().skip(1).map(|class| ClientClass(class.into())).collect();
-        (!all.is_empty()).then(|| Self { upstream, all, groups, classes })
+        (!all.is_empty()).then(|| Self { upstream, all, classes })
     }
 
     /// In their order.
@@ -318,7 +320,7 @@ impl CallPolicies {
     /// The class of a client that calls itself this, in small letters; none if no policy knows it.
     #[must_use]
     pub fn class_of(&self, client: &str) -> Option<&ClientClass> {
-        let groups = self.groups.iter().map(|groups| groups.find(client));
+        let groups = self.all.iter().map(|policy| policy.interest.clients.find(client));
         self.classes.iter().find(|class| class.0.iter().map(Option::as_ref).eq(groups.clone()))
     }
 
@@ -365,6 +367,15 @@ impl CallPolicies {
         all.sort_unstable_by_key(|(member, _)| *member);
         Ok(all.into_iter().map(|(_, decided)| decided).collect())
     }
+}
+
+/// A decision of the subject that has the most: who calls under many names of clients or asks for many things loses their
+/// own.
+fn of_most(kept: &HashMap<[u8; 32], KeptDecision>) -> Option<[u8; 32]> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    kept.values().for_each(|one| *counts.entry(&one.subject).or_default() += 1);
+    let (most, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    kept.iter().find(|(_, one)| &*one.subject == most).map(|(key, _)| *key)
 }
 
 /// The entries in parts that cross at once, none over the longest message.
@@ -421,5 +432,33 @@ impl FactsHash {
     fn texts<'a>(&mut self, texts: impl Iterator<Item = &'a String> + Clone) {
         self.0.update(texts.clone().count().to_le_bytes());
         texts.for_each(|text| self.text(text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use super::*;
+    use crate::policy::CallVerdict;
+
+    #[test]
+    fn who_has_the_most_decisions_loses_one() {
+        let decision = Arc::new(CallDecision {
+            verdict: CallVerdict::Allow,
+            headers: Vec::new(),
+            labels: Vec::new(),
+            memory: String::new(),
+            ttl_seconds: 60,
+        });
+        let mut kept = HashMap::new();
+        for (number, subject) in [(1, "eve"), (2, "eve"), (3, "ada"), (4, "eve"), (5, "ada")] {
+            let (decision, until) = (Arc::clone(&decision), Instant::now());
+            kept.insert([number; 32], KeptDecision { decision, until, subject: subject.into() });
+        }
+        assert_eq!(&*kept[&of_most(&kept).unwrap()].subject, "eve");
+        kept.retain(|_, one| &*one.subject == "ada");
+        assert_eq!(&*kept[&of_most(&kept).unwrap()].subject, "ada");
+        assert_eq!(of_most(&HashMap::new()), None);
     }
 }

@@ -39,6 +39,17 @@ pub(super) fn upstream(fact: &facts::UpstreamFacts, settings: &str) -> Result<ty
     })
 }
 
+/// The same for a group of clients.
+pub(super) fn upstream_of_clients(
+    fact: &facts::UpstreamFacts,
+    settings: &str,
+    group: Option<&str>,
+) -> Result<types::Upstream, TooMuch> {
+    let mut upstream = upstream(fact, settings)?;
+    upstream.extensions.extend(group.map(|group| ("client-group".to_owned(), group.to_owned())));
+    Ok(upstream)
+}
+
 /// The latest attempts, oldest first.
 pub(super) fn history(facts: &[facts::Attempt]) -> Vec<types::Attempt> {
     facts[facts.len().saturating_sub(HISTORY)..].iter().map(attempt).collect()

@@ -50,7 +50,8 @@ impl DecidedCall {
         for at in checks.policies {
             let policy = policies.all().get(at)?;
             let labels = self.labels();
-            let asked = policy.before(&self.facts(policies.upstream(), &labels), || checks.params.as_deref()).await;
+            let asked =
+                policy.before(&self.facts(policy, policies.upstream(), &labels), || checks.params.as_deref()).await;
             let decision = match asked {
                 Asked::Decided(decision) => decision,
                 Asked::Skipped => continue,

@@ -55,7 +55,7 @@ impl Proxy {
             }
             let labels = call.labels();
             let params = if policy.sees_params() { params(&target) } else { None };
-            let asked = policy.before(&call.facts(policies.upstream(), &labels), || params.as_deref()).await;
+            let asked = policy.before(&call.facts(policy, policies.upstream(), &labels), || params.as_deref()).await;
             let decision = match asked {
                 Asked::Decided(decision) => decision,
                 Asked::Skipped => continue,

@@ -29,6 +29,8 @@ pub(super) struct DecidedCall {
     endpoint: String,
     caller: Option<Arc<Caller>>,
     client: Option<String>,
+    /// Its name, where policies tell clients apart.
+    client_name: Option<String>,
     pub(super) era: Era,
     pub(super) method: String,
     pub(super) name: Option<String>,
@@ -63,6 +65,8 @@ pub(super) enum DecidedMessage {
 impl DecidedCall {
     pub(super) fn new(context: &RequestContext, target: &Target, record: &mut CallLog) -> Self {
         let message = &context.message;
+        let tells_apart = target.upstream.policies().is_some_and(|policies| !policies.classes().is_empty());
+        let client_name = context.client().filter(|_| tells_apart).map(|client| client.name().into_owned());
         let name = target.name.clone().or_else(|| Some(message.name().or_else(|| message.uri())?.into_owned()));
         Self {
             upstream: Arc::clone(&target.upstream),
@@ -71,6 +75,7 @@ impl DecidedCall {
             endpoint: context.endpoint.name().to_owned(),
             caller: context.caller.clone(),
             client: record.client().map(str::to_owned),
+            client_name,
             era: context.era,
             method: message.method().to_owned(),
             name,
@@ -113,14 +118,21 @@ impl DecidedCall {
         labels.extend(more.iter().take(free).cloned());
     }
 
-    /// What policies are told of it.
-    pub(super) fn facts<'a>(&'a self, upstream: &'a UpstreamFacts, labels: &'a [(String, String)]) -> CallQuestion<'a> {
+    /// What a policy is told of it.
+    pub(super) fn facts<'a>(
+        &'a self,
+        policy: &'a CallPolicy,
+        upstream: &'a UpstreamFacts,
+        labels: &'a [(String, String)],
+    ) -> CallQuestion<'a> {
+        let groups = &policy.interest().clients;
         CallQuestion {
             id: &self.id,
             upstream,
             endpoint: &self.endpoint,
             principal: self.caller.as_ref().map(|caller| caller.principal()),
             client: self.client.as_deref(),
+            client_group: self.client_name.as_deref().and_then(|name| groups.find(name)).map(AsRef::as_ref),
             era: self.era,
             method: &self.method,
             name: self.name.as_deref(),
@@ -197,7 +209,7 @@ impl DecidedCall {
             Kind::Request | Kind::Notification => Content::Event(&text),
         };
         let labels = self.labels();
-        let decision = match policy.after(&self.facts(of, &labels), memory, content).await {
+        let decision = match policy.after(&self.facts(policy, of, &labels), memory, content).await {
             Asked::Decided(decision) => decision,
             Asked::Skipped => return Turn::Unchanged,
             Asked::Refused(why) => return Turn::failed(why.to_string()),

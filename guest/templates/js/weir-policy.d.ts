@@ -39,8 +39,8 @@ declare module "weir:policy/types@0.1.0" {
     /** The policy's own `settings` from the configuration, as a JSON object; `{}` when there are none. */
     settings: string;
     /**
-     * `account`: which of the `accounts` in the configuration it is. `client-group`, in `entries` alone: the clients
-     * that see the list (`calls.interest`). What later versions may add.
+     * `account`: which of the `accounts` in the configuration it is. `client-group`: the group of
+     * clients that see the list or make the call (`calls.interest`). What later versions may add.
      */
     extensions: Extensions;
   }

@@ -32,7 +32,7 @@ pub(super) struct Replay<'a> {
     /// What the recording calls the policy.
     pub(super) policy: Option<&'a str>,
     /// The settings that it has now, where they are not those of the recording.
-    pub(super) settings: Option<&'a str>,
+    pub(super) settings: Option<Value>,
     pub(super) upstream: Option<&'a str>,
     pub(super) since: Option<&'a Since>,
 }
@@ -59,8 +59,7 @@ pub(super) fn run(replay: &Replay<'_>) -> anyhow::Result<ExitCode> {
     }
     questions.retain(|question| upstream.is_none_or(|upstream| upstream == question.upstream));
     if let Some(settings) = settings {
-        let settings: Value = serde_json::from_str(settings).context("--settings takes JSON")?;
-        questions.iter_mut().for_each(|question| case::set_settings(&question.ask, &mut question.with, &settings));
+        questions.iter_mut().for_each(|question| case::set_settings(&question.ask, &mut question.with, settings));
     }
     if questions.is_empty() {
         bail!("{} has no questions for this policy", recording.display());

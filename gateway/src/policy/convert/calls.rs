@@ -15,7 +15,7 @@ use super::{
         },
         limits::{CLIENT_GROUPS, DOCUMENT, LABEL, LABELS, PATTERNS, TEXT},
     },
-    Broken, TooMuch, broken, credentials, cut, era, message, one_line, upstream, whole,
+    Broken, TooMuch, broken, credentials, cut, era, message, one_line, upstream_of_clients, whole,
 };
 
 /// The longest that an approval is good.
@@ -50,7 +50,7 @@ pub(in crate::policy) fn interest(answer: Result<calls::Interest, String>) -> Re
 pub(in crate::policy) fn call(facts: &CallQuestion<'_>, settings: &str) -> Result<calls::Call, TooMuch> {
     Ok(calls::Call {
         id: facts.id.to_owned(),
-        upstream: upstream(facts.upstream, settings)?,
+        upstream: upstream_of_clients(facts.upstream, settings, facts.client_group)?,
         endpoint: facts.endpoint.to_owned(),
         principal: facts.principal.map(credentials::principal).transpose()?,
         client: facts.client.map(|client| cut(client, TEXT).to_owned()),

@@ -51,8 +51,15 @@ impl InterceptorSettings {
     }
 }
 
+impl InterceptorSettings {
+    /// Whether it is asked about a method.
+    pub(crate) fn has(&self, method: &str) -> bool {
+        self.events.iter().any(|event| covers(event, method))
+    }
+}
+
 /// Whether an event of the settings stands for a method.
-pub(crate) fn covers(event: &str, method: &str) -> bool {
+fn covers(event: &str, method: &str) -> bool {
     event.strip_suffix('*').map_or(event == method, |start| method.starts_with(start.trim_end_matches('*')))
 }
 

@@ -9,9 +9,11 @@
 //! | --- | --- |
 //! | `for` | `"auto"` (default): what the client that asks is known to need, and `"any"` for others; `"gemini"`, `"openai"`, `"anthropic"`; `"any"`: what all of them take; `"none"`: nothing is rewritten |
 //! | `clients` | patterns of what clients call themselves, and one of the words above for each; the longest that fits counts |
+//! | `rename` | whether properties get names that the vendor takes, and their own again in calls; otherwise such a tool is hidden |
 //! | `description` | the longest description, in characters; 1024 unless it is said |
 
 mod family;
+mod names;
 mod rewrite;
 
 use family::Family;
@@ -31,11 +33,12 @@ struct Policy {
     /// Patterns of clients, and the names of their families.
     clients: Vec<(String, String)>,
     longest: usize,
+    renames: bool,
 }
 
 fn read(text: &str) -> Result<Policy, String> {
     let settings = Settings::read(text);
-    let known = ["for", "clients", "description"];
+    let known = ["for", "clients", "rename", "description"];
     if let Some(other) = settings.unknown(&known) {
         return Err(format!("there is no setting `{other}`; there are {}", known.join(", ")));
     }
@@ -57,11 +60,12 @@ fn read(text: &str) -> Result<Policy, String> {
     let longest = settings.get("description").map_or(Some(DESCRIPTION), Json::as_number);
     let longest = longest.filter(|longest| (64..=65_536).contains(longest));
     let longest = longest.ok_or("`description` is a number from 64 to 65536")?;
-    Ok(Policy { family, clients, longest: usize::try_from(longest).unwrap_or(usize::MAX) })
+    let renames = settings.get("rename").map_or(Some(false), Json::as_bool).ok_or("`rename` is true or false")?;
+    Ok(Policy { family, clients, longest: usize::try_from(longest).unwrap_or(usize::MAX), renames })
 }
 
 impl Policy {
-    /// The family for a list of this upstream.
+    /// The family for a list or a call of this upstream.
     fn family(&self, of: &Upstream) -> Option<Family> {
         of.client_group().and_then(Family::of).unwrap_or(self.family)
     }
@@ -69,13 +73,22 @@ impl Policy {
 
 impl Calls for Schema {
     fn wants(settings: String) -> Result<Interest, String> {
-        let Policy { clients, .. } = read(&settings)?;
-        let interest = Interest::in_entries([EntryKind::Tool]);
+        let Policy { clients, renames, .. } = read(&settings)?;
+        let mut interest = Interest::in_entries([EntryKind::Tool]);
+        if renames {
+            interest = Interest { methods: vec!["tools/call".to_owned()], request: Detail::Body, ..interest };
+        }
         Ok(interest.of_clients(clients.iter().map(|(pattern, name)| (&**pattern, &**name))))
     }
 
-    fn before(_: Call, _: Option<String>) -> Decision {
-        Decision::allow()
+    fn before(about: Call, params: Option<String>) -> Decision {
+        let family = read(&about.upstream.settings).ok().and_then(|policy| policy.family(&about.upstream));
+        let params = params.filter(|_| family.is_some_and(Family::has_plain_names));
+        let Some(mut params) = params.and_then(|params| Json::parse(&params)) else { return Decision::allow() };
+        match params.get_mut("arguments").is_some_and(names::restore) {
+            true => Decision::replace(params.to_string()),
+            false => Decision::allow(),
+        }
     }
 
     fn after(_: Call, memory: String, _: Content) -> AnswerDecision {
@@ -85,7 +98,7 @@ impl Calls for Schema {
     fn entries(of: Upstream, entries: Vec<Entry>) -> Vec<EntryVerdict> {
         let verdict = |policy: &Policy, entry: &Entry| match policy.family(&of) {
             None => EntryVerdict::Show,
-            Some(family) => match tool(entry, family, policy.longest) {
+            Some(family) => match tool(entry, family, policy) {
                 Ok(None) => EntryVerdict::Show,
                 Ok(Some(rewritten)) => EntryVerdict::Edit(rewritten),
                 Err(why) => EntryVerdict::Hide(format!("the schema of {} cannot be rewritten: {why}", entry.name)),
@@ -99,11 +112,12 @@ impl Calls for Schema {
 }
 
 /// The tool as the family takes it; none if it is that already.
-fn tool(entry: &Entry, family: Family, longest: usize) -> Result<Option<String>, String> {
+fn tool(entry: &Entry, family: Family, policy: &Policy) -> Result<Option<String>, String> {
+    let &Policy { longest, renames, .. } = policy;
     let before = Json::parse(&entry.body).filter(Json::is_object).ok_or("it is no JSON object, or too deep")?;
     let mut after = before.clone();
     let schema = after.remove("inputSchema").unwrap_or(Json::Object(Vec::new()));
-    let rewritten = rewrite::input(&schema, family, longest)?;
+    let rewritten = rewrite::input(&schema, family, (longest, renames))?;
     if let Some(Json::Text(text)) = after.get_mut("description") {
         rewrite::cut(text, longest);
     }

@@ -2,7 +2,7 @@
 
 use weir_policy::json::Json;
 
-use crate::family::Family;
+use crate::{family::Family, names};
 
 /// As much is looked at, in bytes, all references followed: references to references double.
 const WORK: usize = 2 << 20;
@@ -10,14 +10,12 @@ const WORK: usize = 2 << 20;
 const VALUE: usize = 16;
 /// As deep as they lie in each other.
 const DEPTH: usize = 24;
-/// How a name of a property may look to OpenAI and Anthropic, but for its letters: its length.
-const NAME: usize = 64;
 /// What a schema says that nobody can follow any further.
 const CUT_OFF: &str = "(goes on in the same way)";
 
 /// The input schema of a tool.
-pub(crate) fn input(schema: &Json, family: Family, longest: usize) -> Result<Json, String> {
-    let mut rewriter = Rewriter { root: schema, family, longest, left: WORK, depth: 0, followed: Vec::new() };
+pub(crate) fn input(schema: &Json, family: Family, (longest, renames): (usize, bool)) -> Result<Json, String> {
+    let mut rewriter = Rewriter { root: schema, family, longest, renames, left: WORK, depth: 0, followed: Vec::new() };
     let mut rewritten = rewriter.schema(schema)?;
     match rewritten.get("type").and_then(Json::as_text) {
         Some("object") => {}
@@ -59,6 +57,8 @@ struct Rewriter<'s> {
     root: &'s Json,
     family: Family,
     longest: usize,
+    /// Whether properties get other names where theirs are rejected.
+    renames: bool,
     left: usize,
     depth: usize,
     /// The references that lead here.
@@ -222,17 +222,25 @@ impl Rewriter<'_> {
     fn properties(&mut self, properties: &[(String, Json)]) -> Result<Json, String> {
         let mut out = Vec::with_capacity(properties.len());
         for (name, property) in properties {
-            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-            let is_name = !name.is_empty() && name.len() <= NAME && name.bytes().all(is_plain);
-            if !is_name && self.family.has_plain_names() {
+            // In a call it would be read as another one.
+            let is_taken = self.renames && names::read(name).is_some();
+            let Some(shown) = self.name(name).filter(|_| !is_taken) else {
                 return Err(format!("the name of its property {name:?} is not one that models are given"));
-            }
+            };
             // `false`: there is no such property.
             if *property != Json::Bool(false) {
-                out.push((name.clone(), self.schema(property)?));
+                out.push((shown, self.schema(property)?));
             }
         }
         Ok(Json::Object(out))
+    }
+
+    /// The name of a property as the family takes it; none if it takes no such name.
+    fn name(&self, name: &str) -> Option<String> {
+        if !self.family.has_plain_names() || names::is_plain(name) {
+            return Some(name.to_owned());
+        }
+        if self.renames { names::written(name) } else { None }
     }
 
     /// Says what the variants have in common, or all of them; whether one is null.
@@ -350,7 +358,9 @@ impl Rewriter<'_> {
 
     /// Only what is there can be required.
     fn required(&self, schema: &Json, out: &mut Json) {
-        let mut names = schema.get("required").map_or(Vec::new(), |names| names.elements().to_vec());
+        let own = schema.get("required").map_or(&[][..], Json::elements);
+        let own = own.iter().filter_map(|name| Some(Json::from(self.name(name.as_text()?)?)));
+        let mut names: Vec<Json> = own.collect();
         names.extend(out.remove("required").map_or(Vec::new(), |names| names.elements().to_vec()));
         let properties = out.get("properties").cloned().unwrap_or_default();
         let mut kept: Vec<Json> = Vec::new();

@@ -100,19 +100,20 @@ fn rejected(value: &Json, family: Family, at: &str, all: &mut Vec<String>) {
 fn nothing_is_left_that_the_family_rejects_and_a_second_time_changes_nothing() {
     for text in CORPUS {
         for family in Family::EACH {
-            let once = input(&schema(text), family, 1024).unwrap_or_else(|why| panic!("{family:?} {text}: {why}"));
+            let once =
+                input(&schema(text), family, (1024, false)).unwrap_or_else(|why| panic!("{family:?} {text}: {why}"));
             let mut all = Vec::new();
             rejected(&once, family, "", &mut all);
             assert!(all.is_empty(), "{family:?} {text}: {all:?} in {once}");
             assert_eq!(once.get("type"), Some(&"object".into()), "{family:?} {text}: {once}");
-            let twice = input(&once, family, 1024).expect("it was good before");
+            let twice = input(&once, family, (1024, false)).expect("it was good before");
             assert!(same(&once, &twice), "{family:?} {text}: {once} became {twice}");
         }
     }
 }
 
 fn rewritten(text: &str, family: Family) -> String {
-    input(&schema(text), family, 1024).expect(text).to_string()
+    input(&schema(text), family, (1024, false)).expect(text).to_string()
 }
 
 #[test]
@@ -160,7 +161,7 @@ fn what_cannot_be_rewritten_says_why() {
         (r##"{"type":"object","properties":{"a":{"$ref":"https://example.com/schema"}}}"##, "leads nowhere"),
         (&bomb, "too large"),
     ] {
-        let refused = input(&schema(text), Family::Any, 1024).expect_err(text);
+        let refused = input(&schema(text), Family::Any, (1024, false)).expect_err(text);
         assert!(refused.contains(why), "{refused}");
     }
 }
@@ -175,7 +176,7 @@ fn depth_has_an_end() {
 #[test]
 fn descriptions_are_cut_at_a_character() {
     let text = format!(r#"{{"type":"object","description":"{}"}}"#, "é".repeat(200));
-    let rewritten = input(&schema(&text), Family::Any, 64).expect("it is good");
+    let rewritten = input(&schema(&text), Family::Any, (64, false)).expect("it is good");
     let description = rewritten.get("description").and_then(Json::as_text).expect("it has one");
     assert_eq!((description.chars().count(), description.ends_with('…')), (64, true));
 }
@@ -210,5 +211,23 @@ fn text_that_is_referred_to_over_and_over_is_counted() {
         r##"{{"$defs":{{"long":{{"type":"string","default":"{long}"}}}},"type":"object","properties":{{{}}}}}"##,
         uses.join(",")
     );
-    assert!(input(&schema(&text), Family::OpenAi, 1024).expect_err("it is 16 MB").contains("too large"));
+    assert!(input(&schema(&text), Family::OpenAi, (1024, false)).expect_err("it is 16 MB").contains("too large"));
+}
+
+#[test]
+fn a_property_gets_a_name_that_is_taken_where_that_is_wanted() {
+    let odd = schema(
+        r#"{"type":"object","properties":{"$top":{"type":"integer"},"o":{"type":"object","properties":{"a b":{"type":"string"}},
+            "required":["a b"]}},"required":["$top","o"]}"#,
+    );
+    let renamed = input(&odd, Family::OpenAi, (1024, true)).expect("it is renamed").to_string();
+    let expected = r#"{"type":"object","properties":{"weir_.24.top":{"type":"integer"},"o":{"type":"object",
+        "properties":{"weir_a.20.b":{"type":"string"}},"required":["weir_a.20.b"]}},"required":["weir_.24.top","o"]}"#;
+    assert!(same(&schema(&renamed), &schema(expected)), "{renamed}");
+    let kept = input(&odd, Family::Gemini, (1024, true)).expect("Gemini takes it").to_string();
+    assert!(kept.contains("$top"), "{kept}");
+    assert!(input(&odd, Family::OpenAi, (1024, false)).is_err());
+    // A name that would be read as another one in a call.
+    let taken = schema(r#"{"type":"object","properties":{"weir_.24.top":{}}}"#);
+    assert!(input(&taken, Family::OpenAi, (1024, true)).is_err());
 }

@@ -76,9 +76,9 @@ pub(super) fn is_audit_log(path: &Path) -> anyhow::Result<bool> {
 
 pub(super) fn run(replay: &Replay<'_>) -> anyhow::Result<ExitCode> {
     let absent = Absent::default();
-    let settings = replay.settings.unwrap_or("{}");
+    let settings = replay.settings();
     let (service, store) = (Arc::new(absent.clone()), Arc::new(absent.clone()));
-    let (policy, _) = replay.component.load(settings.to_owned(), Some(service), Some(store))?;
+    let (policy, _) = replay.component.load(settings, Some(service), Some(store))?;
     let runtime = super::super::super::runtime()?;
     let interest = runtime.block_on(policy.wants())?;
     if interest.request == Detail::Nothing {
@@ -148,7 +148,7 @@ async fn compared(
         Detail::Body => Some(call.params()?),
         Detail::Nothing | Detail::Facts => None,
     };
-    let question = json!({ "about": call.about(replay, params.is_some())?, "params": params });
+    let question = json!({ "about": call.about(replay, interest, params.is_some())?, "params": params });
     let answer = policy.ask("before", &question, &[]).await.map_err(|why| why.to_string())?;
     let (now, denied) = told(&answer["verdict"]);
     let (kind, _) = now.split_once(':').unwrap_or((&now, ""));
@@ -170,6 +170,13 @@ async fn compared(
         (RecordedDecision::Shadow(would), _) if would.starts_with(&now) => Ok(None),
         (RecordedDecision::Shadow(would), _) => Ok(Some((format!("would {would}"), now))),
         (RecordedDecision::Unknown(why), _) => Err(why),
+    }
+}
+
+impl Replay<'_> {
+    /// The settings of the policy, as it is told of them.
+    fn settings(&self) -> String {
+        self.settings.as_ref().map_or_else(|| "{}".to_owned(), Value::to_string)
     }
 }
 
@@ -220,7 +227,7 @@ impl AuditCall {
     }
 
     /// The facts about it, as the contract has them.
-    fn about(&self, replay: &Replay<'_>, has_params: bool) -> Result<Value, String> {
+    fn about(&self, replay: &Replay<'_>, interest: &CallInterest, has_params: bool) -> Result<Value, String> {
         if self.name.as_ref().is_some_and(|name| name.len() >= NAME) {
             return Err("its name is cut in the record".to_owned());
         }
@@ -230,12 +237,14 @@ impl AuditCall {
         let principal = self.some("principal_id").map(|subject| {
             json!({ "subject": subject, "issuer": self.some("issuer"), "claims": "{}", "extensions": identity })
         });
-        let account: Vec<Value> = self.some("account").map(|account| json!(["account", account])).into_iter().collect();
+        let client = self.text("client").rsplit_once('/').map_or(self.text("client"), |(name, _)| name).to_lowercase();
+        let account = self.some("account").map(|account| json!(["account", account]));
+        let group = interest.clients.find(&client).map(|group| json!(["client-group", &**group]));
+        let extensions: Vec<Value> = account.into_iter().chain(group).collect();
         let labels: Vec<_> = self.record.get("labels").and_then(Value::as_object).into_iter().flatten().collect();
-        let settings = replay.settings.unwrap_or("{}");
         Ok(json!({
             "id": if has_params { self.text("call_id") } else { "" },
-            "upstream": { "name": self.text("upstream"), "settings": settings, "extensions": account },
+            "upstream": { "name": self.text("upstream"), "settings": replay.settings(), "extensions": extensions },
             "principal": principal,
             "client": self.some("client"),
             "era": self.text("era"),
