@@ -155,7 +155,7 @@ async fn calls_of_an_audit_log_are_decided_again() {
         (&["--settings", facts, "--upstream", "nobody"][..], "has no call that this policy decides about"),
         (&["--settings", r#"{ "see": "answers" }"#], "decides nothing about requests"),
     ] {
-        let (well, text) = policy(directory.path(), &[&["replay", "judge.wasm", "audit.jsonl"], wrong].concat());
+        let (well, text) = policy(directory.path(), &[&["replay", "judge.wasm", "audit.jsonl"][..], wrong].concat());
         assert!(!well && text.contains(why), "{text}");
     }
 }

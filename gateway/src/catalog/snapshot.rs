@@ -110,6 +110,14 @@ pub(super) struct Remarks {
     more: usize,
 }
 
+impl ListEntry {
+    /// The same entry with this text. What is the same for several classes of clients is there once.
+    fn with_raw(&self, raw: String) -> Self {
+        let raw = if raw.as_bytes() == &self.raw[..] { self.raw.clone() } else { raw.into() };
+        Self { raw, ..self.clone() }
+    }
+}
+
 impl Remarks {
     fn add(&mut self, remark: String) {
         if self.first.len() < MAX_REMARKS {
@@ -158,11 +166,11 @@ impl CatalogSnapshot {
         if !classes.is_empty() {
             // Who shares it may be of another class.
             view.lasts.public = false;
+            let shared = view.clone();
+            let whole = |Self { lists, decided, hidden, .. }| Self { lists, decided, hidden, ..shared.clone() };
+            let variants = variants.into_iter().map(|variant| Arc::new(whole(variant)));
+            view.variants = classes.iter().cloned().zip(variants).collect();
         }
-        let shared = view.clone();
-        let whole = |Self { lists, decided, hidden, .. }| Self { lists, decided, hidden, ..shared.clone() };
-        view.variants =
-            classes.iter().cloned().zip(variants.into_iter().map(|variant| Arc::new(whole(variant)))).collect();
         Ok(view)
     }
 
@@ -188,7 +196,7 @@ impl CatalogSnapshot {
                 view.note(kind, upstream.key(), entries.iter().map(|entry| &entry.key).zip(&shown));
             }
             let decided = entries.iter().zip(shown);
-            let decided = decided.filter_map(|(entry, raw)| Some(ListEntry { raw: raw?.into(), ..entry.clone() }));
+            let decided = decided.filter_map(|(entry, raw)| Some(entry.with_raw(raw?)));
             view.lists[kind as usize] = decided.collect();
         }
         let for_some = for_some.into_iter().map(|reason| format!("for some clients {reason}"));
