@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ async fn until_status(gateway: &Gateway, wanted: u16) {
     let end = tokio::time::Instant::now() + PATIENCE;
     while ready(gateway).await.0 != wanted {
         assert!(tokio::time::Instant::now() < end, "{:?} {}", ready(gateway).await, gateway.log());
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -137,7 +138,7 @@ async fn a_key_that_one_gateway_is_given_counts_at_the_other() {
                 return;
             }
             assert!(tokio::time::Instant::now() < end, "no {wanted}: {}", other.log());
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     asked(200).await;
@@ -176,7 +177,7 @@ async fn the_calls_of_a_day_are_counted_over_both_gateways() {
     while call(&other).await != 429 {
         passed += 1;
         assert!(passed <= 3 && tokio::time::Instant::now() < end, "{passed}: {}", other.log());
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
     // Of the calls that the other let pass before it had heard, all are counted.
     if passed > 0 {
@@ -186,6 +187,55 @@ async fn the_calls_of_a_day_are_counted_over_both_gateways() {
 }
 
 /// What goes on while the store is away, and what waits.
+#[tokio::test]
+async fn the_day_of_a_single_key_is_counted_over_both_gateways() {
+    const DAY: usize = 60;
+    // The other gateway hears of calls after 4 seconds at most, and would need more than 15 to get there by itself.
+    let (between, slack) = (Duration::from_millis(250), Duration::from_secs(4));
+    let (stub, redis) = (Stub::start().await, Redis::start().await);
+    let limits = format!("api_keys = true\nlimits.keys.ci.calls_per_day = {DAY}\n");
+    let config = format!("{limits}{}", config_at(&redis.url(), &stub, ""));
+    let one = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let [ci, ops] = ["ci", "ops"].map(|name| key(&one, &["add", name]));
+    let call = async |gateway: &Gateway, key: &str| {
+        let client = Client::modern(gateway, "/mcp").with_token(key);
+        let request = client.request("tools/call", json!({ "name": "u__echo", "arguments": { "message": "x" } })).1;
+        let answer = gateway.send(request).await;
+        (answer.status, answer.json().await["error"]["message"].as_str().unwrap_or_default().to_owned())
+    };
+    for gateway in [&one, &other] {
+        gateway.logs("upstream is healthy").await;
+        let end = tokio::time::Instant::now() + PATIENCE;
+        while call(gateway, &ops).await.0 != 200 {
+            assert!(tokio::time::Instant::now() < end, "{}", gateway.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    for number in 0..DAY {
+        assert_eq!(call(&one, &ci).await.0, 200, "{number}");
+    }
+    let is_over = |(status, why): (u16, String)| {
+        assert!(status == 200 || (status == 429 && why.contains("`limits.keys.ci.calls_per_day`")), "{status} {why}");
+        status == 429
+    };
+    assert!(is_over(call(&one, &ci).await));
+    let (spent, mut passed) = (tokio::time::Instant::now(), 0);
+    while !is_over(call(&other, &ci).await) {
+        passed += 1;
+        tokio::time::sleep(between).await;
+    }
+    // The machine may be slow, but not that slow.
+    assert!(passed < DAY / 2 && spent.elapsed() < 3 * slack, "{passed} after {:?}: {}", spent.elapsed(), other.log());
+
+    // Who comes later knows it from the beginning. The other key has no such limit.
+    drop(one);
+    let later = Gateway::start_with(&config, &ENVIRONMENT).await;
+    later.logs("upstream is healthy").await;
+    assert!(is_over(call(&later, &ci).await));
+    assert_eq!((call(&later, &ops).await.0, call(&other, &ops).await.0), (200, 200));
+}
+
 async fn goes_on_without_the_store(gateway: &Gateway, browser_waits: bool) {
     gateway.logs(AWAY).await;
     for _ in 0..20 {
