@@ -35,7 +35,9 @@ use weir_oauth::ForwardProxies;
 
 pub use ::http::{
     HeaderName, HeaderValue, Method,
-    header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, USER_AGENT, WWW_AUTHENTICATE},
+    header::{
+        ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ORIGIN, RETRY_AFTER, USER_AGENT, WWW_AUTHENTICATE,
+    },
 };
 
 pub use error::Error;
@@ -232,6 +234,11 @@ async fn write(stream: &mut Stream, line: &[u8], request: &Request<'_>) -> std::
         }
     }
     stream.flush().await
+}
+
+/// A header as text, if all of it is ASCII. Looked at many bytes at a time: a token has hundreds.
+pub fn text(value: &HeaderValue) -> Option<&str> {
+    std::str::from_utf8(value.as_bytes()).ok().filter(|text| text.is_ascii())
 }
 
 /// The head of a request, with `room` bytes to spare behind it.

@@ -35,6 +35,7 @@ use tokio::sync::watch;
 use crate::{
     access::Toolset,
     caller::Caller,
+    http,
     proxy::{Answer, Proxy},
     session::Endpoint,
     telemetry::{AuthRecord, Refusals},
@@ -123,7 +124,7 @@ impl App {
 
     /// The answer to a request; none if it is written already.
     async fn answer(self: &Arc<Self>, exchange: &mut HttpExchange) -> Option<Answer> {
-        if let Err(refusal) = self.origin_check.admit(exchange.host(), exchange.header("origin")) {
+        if let Err(refusal) = self.origin_check.admit(exchange.host(), exchange.header(&http::ORIGIN)) {
             self.note_refusal(exchange, "origin refused", &refusal);
             return Some(refusal::forbidden(&refusal));
         }
@@ -196,11 +197,11 @@ fn wants_stream(exchange: &HttpExchange) -> bool {
     let accepts = |range: &str| weir_mcp::headers::is_event_stream(range);
     exchange.value("mcp-session-id").is_none()
         && exchange.value("mcp-protocol-version").is_none()
-        && exchange.header("accept").is_some_and(|accept| accept.split(',').any(accepts))
+        && exchange.header(&http::ACCEPT).is_some_and(|accept| accept.split(',').any(accepts))
 }
 
 fn accepts_events(exchange: &HttpExchange) -> bool {
-    weir_mcp::headers::accepts_events(exchange.header("accept").unwrap_or("*/*"))
+    weir_mcp::headers::accepts_events(exchange.header(&http::ACCEPT).unwrap_or("*/*"))
 }
 
 impl Handler for App {
@@ -209,7 +210,7 @@ impl Handler for App {
             "/healthz" => deliver::text(exchange, 200, "ok\n").await,
             "/readyz" => {
                 // The body names upstreams, which is nothing for a page that was rebound.
-                if let Err(refusal) = self.origin_check.admit(exchange.host(), exchange.header("origin")) {
+                if let Err(refusal) = self.origin_check.admit(exchange.host(), exchange.header(&http::ORIGIN)) {
                     let refused = refusal::forbidden(&refusal);
                     return deliver::deliver(exchange, refused, self.draining.subscribe()).await;
                 }

@@ -54,7 +54,7 @@ impl<'a> Arguments<'a> {
     pub(super) fn value(&self) -> Option<&(dyn Val + 'a)> {
         match &self.read()?.0 {
             ReadArguments::Few(members, value) => Some(&**value.get_or_init(|| map(members.clone()))),
-            ReadArguments::Value(value) => Some(&**value),
+            ReadArguments::Value(value) => Some(value.seen()),
         }
     }
 
@@ -62,7 +62,7 @@ impl<'a> Arguments<'a> {
     pub(super) fn member(&self, name: &str) -> Option<Option<&(dyn Val + 'a)>> {
         match &self.read()?.0 {
             ReadArguments::Few(members, _) => {
-                Some(members.iter().find(|(key, _)| key == name).map(|(_, value)| &**value))
+                Some(members.iter().find(|(key, _)| key == name).map(|(_, value)| value.seen()))
             }
             ReadArguments::Value(_) => None,
         }
@@ -73,12 +73,40 @@ impl<'a> Arguments<'a> {
     }
 }
 
-type Member<'a> = (Cow<'a, str>, Box<dyn Val + 'a>);
+type Member<'a> = (Cow<'a, str>, ReadValue<'a>);
+
+/// A value. Most are texts, which need no allocation of their own.
+#[derive(Clone)]
+enum ReadValue<'a> {
+    Text(CelString<'a>),
+    Other(Box<dyn Val + 'a>),
+}
+
+impl<'a> ReadValue<'a> {
+    fn other(value: impl Val + 'a) -> Self {
+        Self::Other(Box::new(value))
+    }
+
+    /// As conditions see it.
+    fn seen(&self) -> &(dyn Val + 'a) {
+        match self {
+            Self::Text(text) => text,
+            Self::Other(value) => &**value,
+        }
+    }
+
+    fn boxed(self) -> Box<dyn Val + 'a> {
+        match self {
+            Self::Text(text) => Box::new(text),
+            Self::Other(value) => value,
+        }
+    }
+}
 
 enum ReadArguments<'a> {
     /// The few members of an object, and that as a value: plain conditions name members, and only others need it.
     Few(Vec<Member<'a>>, OnceLock<Box<dyn Val + 'a>>),
-    Value(Box<dyn Val + 'a>),
+    Value(ReadValue<'a>),
 }
 
 /// Reads arguments, and says how large they are.
@@ -98,7 +126,7 @@ fn read(raw: &[u8]) -> Option<(ReadArguments<'_>, u64)> {
 
 /// Members as CEL has them.
 fn map(members: Vec<Member<'_>>) -> Box<dyn Val + '_> {
-    let members = members.into_iter().map(|(key, value)| (CelMapKey::String(CelString::from(key)), value));
+    let members = members.into_iter().map(|(key, value)| (CelMapKey::String(CelString::from(key)), value.boxed()));
     Box::new(CelMap::from(members.collect::<HashMap<_, _>>()))
 }
 
@@ -128,7 +156,7 @@ impl<'de> Visitor<'de> for Object<'_> {
         let members = self.0.members(object)?;
         Ok(match members.len() <= FEW {
             true => ReadArguments::Few(members, OnceLock::new()),
-            false => ReadArguments::Value(map(members)),
+            false => ReadArguments::Value(ReadValue::Other(map(members))),
         })
     }
 }
@@ -171,7 +199,7 @@ fn folded(key: &str) -> Option<String> {
 }
 
 impl<'de> DeserializeSeed<'de> for Strict<'_> {
-    type Value = Box<dyn Val + 'de>;
+    type Value = ReadValue<'de>;
 
     fn deserialize<D: Deserializer<'de>>(mut self, from: D) -> Result<Self::Value, D::Error> {
         self.count()?;
@@ -180,52 +208,52 @@ impl<'de> DeserializeSeed<'de> for Strict<'_> {
 }
 
 impl<'de> Visitor<'de> for Strict<'_> {
-    type Value = Box<dyn Val + 'de>;
+    type Value = ReadValue<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Box::new(CelNull))
+        Ok(ReadValue::other(CelNull))
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
-        Ok(Box::new(CelBool::from(value)))
+        Ok(ReadValue::other(CelBool::from(value)))
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-        Ok(Box::new(CelInt::from(value)))
+        Ok(ReadValue::other(CelInt::from(value)))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
         Ok(match i64::try_from(value) {
-            Ok(value) => Box::new(CelInt::from(value)),
-            Err(_) => Box::new(CelUInt::from(value)),
+            Ok(value) => ReadValue::other(CelInt::from(value)),
+            Err(_) => ReadValue::other(CelUInt::from(value)),
         })
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-        Ok(Box::new(CelDouble::from(value)))
+        Ok(ReadValue::other(CelDouble::from(value)))
     }
 
     fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Self::Value, E> {
-        Ok(Box::new(CelString::from(value)))
+        Ok(ReadValue::Text(CelString::from(value)))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
-        Ok(Box::new(CelString::from(value.to_owned())))
+        Ok(ReadValue::Text(CelString::from(value.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut all = Vec::new();
         while let Some(value) = seq.next_element_seed(Strict(self.0))? {
-            all.push(value);
+            all.push(value.boxed());
         }
-        Ok(Box::new(CelList::from(all)))
+        Ok(ReadValue::other(CelList::from(all)))
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, object: A) -> Result<Self::Value, A::Error> {
-        self.members(object).map(map)
+        self.members(object).map(|members| ReadValue::Other(map(members)))
     }
 }

@@ -5,11 +5,11 @@
 //! values. What values mean stays with the crate: equality, order and membership are its own. An expression with anything
 //! else in it goes to the interpreter as a whole, so there is one meaning of rules. A property test compares both.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, sync::LazyLock};
 
 use cel::common::{
     ast::{CallExpr, Expr, IdedExpr, LiteralValue, SelectExpr, operators},
-    types::{CelBool, CelMap, CelMapKey, CelString},
+    types::{CelBool, CelInt, CelMap, CelMapKey, CelString},
     value::CowVal,
 };
 use cel::context::VariableResolver;
@@ -70,32 +70,51 @@ fn member<'b>(of: &'b IdedExpr, key: &'b str, facts: &'b Facts<'_, '_>) -> Resul
     Ok(map.inner().get(&CelMapKey::from(key)).map(|value| CowVal::Borrowed(&**value)))
 }
 
+/// What something is called with and how often says most of what it is: few names are compared.
 fn called<'b>(call: &'b CallExpr, facts: &'b Facts<'_, '_>) -> Evaluation<'b> {
+    let name = call.func_name.as_str();
+    match (call.target.as_deref(), &call.args[..]) {
+        (None, [left, right]) => operated(name, left, right, facts),
+        (None, [part]) if name == operators::LOGICAL_NOT => Ok(boolean(!truth(evaluate(part, facts)?)?)),
+        (None, [of]) | (Some(of), []) if name == "size" => sized(&evaluate(of, facts)?),
+        (None, [condition, yes, no]) if name == operators::CONDITIONAL => {
+            evaluate(if truth(evaluate(condition, facts)?)? { yes } else { no }, facts)
+        }
+        (Some(text), [part]) => {
+            let found: fn(&str, &str) -> bool = match name {
+                "startsWith" => |text, part| text.starts_with(part),
+                "endsWith" => |text, part| text.ends_with(part),
+                "contains" => |text, part| text.contains(part),
+                _ => return Err(NotPlain),
+            };
+            searched(evaluate(part, facts)?, evaluate(text, facts)?, found)
+        }
+        _ => Err(NotPlain),
+    }
+}
+
+/// An operator between two parts.
+fn operated<'b>(name: &str, left: &'b IdedExpr, right: &'b IdedExpr, facts: &'b Facts<'_, '_>) -> Evaluation<'b> {
     let value = |part: &'b IdedExpr| evaluate(part, facts);
-    let compared = |left, right, holds: fn(Ordering) -> bool| {
+    let compared = |holds: fn(Ordering) -> bool| {
         let (left, right) = (value(left)?, value(right)?);
         let order = left.as_comparer().ok_or(Failed)?.compare(&*right).map_err(|_| Failed)?;
         Ok(boolean(holds(order)))
     };
-    match (call.func_name.as_str(), call.target.as_deref(), &call.args[..]) {
-        (operators::LOGICAL_AND, None, [left, right]) => connected(left, right, false, facts),
-        (operators::LOGICAL_OR, None, [left, right]) => connected(left, right, true, facts),
-        (operators::LOGICAL_NOT, None, [part]) => Ok(boolean(!truth(value(part)?)?)),
-        (operators::CONDITIONAL, None, [condition, yes, no]) => value(if truth(value(condition)?)? { yes } else { no }),
-        (operators::EQUALS, None, [left, right]) => Ok(boolean(value(left)? == value(right)?)),
-        (operators::NOT_EQUALS, None, [left, right]) => Ok(boolean(value(left)? != value(right)?)),
-        (operators::LESS, None, [left, right]) => compared(left, right, Ordering::is_lt),
-        (operators::LESS_EQUALS, None, [left, right]) => compared(left, right, Ordering::is_le),
-        (operators::GREATER, None, [left, right]) => compared(left, right, Ordering::is_gt),
-        (operators::GREATER_EQUALS, None, [left, right]) => compared(left, right, Ordering::is_ge),
-        (operators::INDEX, None, [of, IdedExpr { expr: Expr::Literal(LiteralValue::String(key)), .. }]) => {
-            member(of, key, facts)?.ok_or(Failed)
-        }
-        (operators::IN, None, [element, container]) => contained(value(element)?, container, facts),
-        ("size", Some(of), []) | ("size", None, [of]) => Ok(CowVal::owned(value(of)?.as_sizer().ok_or(Failed)?.size())),
-        ("startsWith", Some(text), [part]) => searched(value(part)?, value(text)?, |text, part| text.starts_with(part)),
-        ("endsWith", Some(text), [part]) => searched(value(part)?, value(text)?, |text, part| text.ends_with(part)),
-        ("contains", Some(text), [part]) => searched(value(part)?, value(text)?, |text, part| text.contains(part)),
+    match name {
+        operators::EQUALS => Ok(boolean(value(left)? == value(right)?)),
+        operators::NOT_EQUALS => Ok(boolean(value(left)? != value(right)?)),
+        operators::LESS_EQUALS => compared(Ordering::is_le),
+        operators::GREATER_EQUALS => compared(Ordering::is_ge),
+        operators::LESS => compared(Ordering::is_lt),
+        operators::GREATER => compared(Ordering::is_gt),
+        operators::IN => contained(value(left)?, right, facts),
+        operators::LOGICAL_AND => connected(left, right, false, facts),
+        operators::LOGICAL_OR => connected(left, right, true, facts),
+        operators::INDEX => match &right.expr {
+            Expr::Literal(LiteralValue::String(key)) => member(left, key, facts)?.ok_or(Failed),
+            _ => Err(NotPlain),
+        },
         _ => Err(NotPlain),
     }
 }
@@ -123,6 +142,15 @@ fn contained<'b>(element: CowVal<'b, 'b>, container: &'b IdedExpr, facts: &'b Fa
     }
     let container = evaluate(container, facts)?;
     container.as_container().ok_or(Failed)?.contains(&*element).map(boolean).map_err(|_| Failed)
+}
+
+/// How large something is.
+fn sized<'b>(of: &CowVal<'b, 'b>) -> Evaluation<'b> {
+    /// Sizes that need no allocation.
+    static SIZES: LazyLock<Vec<CelInt>> = LazyLock::new(|| (0..1024).map(CelInt::from).collect());
+    let size = of.as_sizer().ok_or(Failed)?.size();
+    let known = usize::try_from(*size.inner()).ok().and_then(|at| SIZES.get(at));
+    Ok(known.map_or_else(|| CowVal::owned(size), |known| CowVal::Borrowed(known)))
 }
 
 fn searched<'b>(part: CowVal<'b, 'b>, text: CowVal<'b, 'b>, found: fn(&str, &str) -> bool) -> Evaluation<'b> {

@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use ahash::RandomState;
 use parking_lot::RwLock;
 use weir_mcp::ListKind;
 
@@ -29,7 +30,8 @@ pub(super) struct RuleSet {
     pub(super) id: u64,
     pub(super) rules: Vec<Arc<RuleConfig>>,
     accounts: HashMap<UpstreamName, Arc<str>>,
-    known: RwLock<HashMap<Box<[u8]>, CallVerdicts>>,
+    /// The hash has a key, as clients choose names, and takes less than the usual one.
+    known: RwLock<HashMap<Box<[u8]>, CallVerdicts, RandomState>>,
 }
 
 impl RuleSet {

@@ -24,6 +24,17 @@ use super::{
 
 const LONG: HttpTimeouts = HttpTimeouts { connect: Duration::from_secs(20), read: Duration::from_secs(20) };
 
+#[test]
+fn a_header_is_text_as_the_http_crate_has_it() {
+    for first in 0..=u8::MAX {
+        let longer = [&[first][..], b" text that is looked at many bytes at a time\t"].concat();
+        for value in [&[first][..], &longer].into_iter().filter_map(|bytes| HeaderValue::from_bytes(bytes).ok()) {
+            assert_eq!(super::text(&value), value.to_str().ok(), "{value:?}");
+        }
+    }
+    assert_eq!(super::text(&HeaderValue::from_bytes("\u{e9}".as_bytes()).unwrap()), None);
+}
+
 /// One connection on the server's side.
 struct Peer(TcpStream);
 

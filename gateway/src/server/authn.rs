@@ -246,29 +246,46 @@ impl Proved {
     }
 
     async fn caller(&self, exchange: &HttpExchange, beside: Option<&str>) -> Result<Good, TokenRefused> {
-        let shown = exchange.header("authorization").and_then(shown_token);
-        if let Some(keys) = &self.keys
-            && let Some(key) = shown.map_or_else(
-                || exchange.header("x-api-key"),
-                |shown| (shown.is_bearer() && shown.token.starts_with(API_KEY_PREFIX)).then_some(shown.token),
-            )
-        {
-            return self.keyed(exchange, beside, keys.find(key, self.clock.now()));
-        }
-        let Some(ShownToken { scheme, token }) = shown else {
-            if let Some(certificate) = exchange.certificate().filter(|_| self.certificates) {
-                return self.certified(exchange, certificate);
+        // Nearly every token is known, and compared as it came. What is known was text.
+        let value = exchange.value(&http::AUTHORIZATION).map(HeaderValue::as_bytes);
+        let known = value.and_then(|value| self.checked.get(value.strip_prefix(b"Bearer ")?, self.clock.now()));
+        let (good, shown_as) = match known {
+            Some(good) => (good, None),
+            None => {
+                let shown = exchange.header(&http::AUTHORIZATION).and_then(shown_token);
+                if let Some(keys) = &self.keys
+                    && let Some(key) = shown.map_or_else(
+                        || exchange.header("x-api-key"),
+                        |shown| (shown.is_bearer() && shown.token.starts_with(API_KEY_PREFIX)).then_some(shown.token),
+                    )
+                {
+                    return self.keyed(exchange, beside, keys.find(key, self.clock.now()));
+                }
+                let Some(ShownToken { scheme, token }) = shown else {
+                    if let Some(certificate) = exchange.certificate().filter(|_| self.certificates) {
+                        return self.certified(exchange, certificate);
+                    }
+                    let mut ways: Vec<String> = self
+                        .issuers
+                        .iter()
+                        .map(|issuer| format!("a bearer token of {}", issuer.provider.issuer))
+                        .collect();
+                    ways.extend(self.keys.as_ref().map(|_| "an API key".to_owned()));
+                    ways.extend(self.certificates.then(|| "a client certificate".to_owned()));
+                    return Err(self.refused(
+                        exchange,
+                        self.issuers.first(),
+                        None,
+                        format!("{} is needed", ways.join(" or ")),
+                    ));
+                };
+                let good = match self.checked.get(token.as_bytes(), self.clock.now()) {
+                    Some(good) => good,
+                    // Boxed, for it is seldom.
+                    None => Box::pin(self.check(exchange, token)).await?,
+                };
+                (good, Some(ShownToken { scheme, token }))
             }
-            let mut ways: Vec<String> =
-                self.issuers.iter().map(|issuer| format!("a bearer token of {}", issuer.provider.issuer)).collect();
-            ways.extend(self.keys.as_ref().map(|_| "an API key".to_owned()));
-            ways.extend(self.certificates.then(|| "a client certificate".to_owned()));
-            return Err(self.refused(exchange, self.issuers.first(), None, format!("{} is needed", ways.join(" or "))));
-        };
-        let good = match self.checked.get(token, self.clock.now()) {
-            Some(good) => good,
-            // Boxed: nearly every token is known.
-            None => Box::pin(self.check(exchange, token)).await?,
         };
         let shown = exchange.certificate().map(|certificate| certificate.thumbprint.as_str());
         if good.certificate.is_some() && good.certificate.as_deref() != shown {
@@ -291,7 +308,7 @@ impl Proved {
             true => Box::pin(self.nonces_for(&good)).await?,
             false => Vec::new(),
         };
-        if let Err(why) = self.prove(exchange, &good, ShownToken { scheme, token }, &nonces) {
+        if let Err(why) = self.prove(exchange, &good, shown_as, &nonces) {
             let issuer = self.issuer(good.caller.principal().issuer.as_deref());
             let refused = self.rejected(exchange, issuer, Some(&good.caller), &why);
             return Err(TokenRefused { nonce: nonces.into_iter().next(), ..refused });

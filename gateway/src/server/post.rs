@@ -11,7 +11,7 @@ use weir_mcp::{
 };
 
 use crate::{
-    http::{HeaderName, HeaderValue},
+    http::{self, HeaderName, HeaderValue},
     proxy::{Answer, CallLog, RequestContext},
     session::{Endpoint, Session, SessionOwner},
     telemetry::CallOutcome,
@@ -37,7 +37,7 @@ impl App {
             Ok(era) => era,
             Err(why) => return Some(rejected(endpoint, exchange, inbound, why)),
         };
-        let accept = exchange.header("accept").unwrap_or_default();
+        let accept = exchange.header(&http::ACCEPT).unwrap_or_default();
         let is_modern = era == Era::Modern && matches!(inbound, InboundRequest::Single(_));
         let accepts = if is_modern { headers::accepts_json(accept) } else { headers::accepts_json_and_events(accept) };
         if !accepts {
@@ -65,7 +65,7 @@ impl App {
     #[allow(clippy::result_large_err, reason = "the refusal is the answer, on its way out")]
     /// What the body of a POST holds.
     pub(super) async fn inbound(&self, exchange: &mut HttpExchange) -> Result<InboundRequest, Answer> {
-        if !exchange.header("content-type").is_some_and(headers::is_json) {
+        if !exchange.header(&http::CONTENT_TYPE).is_some_and(headers::is_json) {
             return Err(refusal::not_json());
         }
         let limit = self.proxy.snapshot().limits().body;
@@ -84,7 +84,7 @@ impl App {
         exchange: &mut HttpExchange,
         inbound: InboundRequest,
     ) -> Answer {
-        let id = exchange.header("mcp-session-id");
+        let id = exchange.header(&http::MCP_SESSION_ID);
         match &inbound {
             InboundRequest::Single(message) if message.method() == "initialize" && message.kind() == Kind::Request => {
                 return match id {
@@ -185,10 +185,10 @@ impl App {
         if let Some(refused) = refused_version(exchange) {
             return refused;
         }
-        if !headers::accepts_events(exchange.header("accept").unwrap_or_default()) {
+        if !headers::accepts_events(exchange.header(&http::ACCEPT).unwrap_or_default()) {
             return refusal::not_acceptable("text/event-stream");
         }
-        match self.session(endpoint, exchange, exchange.header("mcp-session-id")) {
+        match self.session(endpoint, exchange, exchange.header(&http::MCP_SESSION_ID)) {
             Ok(session) => self.proxy.listen(&session, exchange.header("last-event-id")).await,
             Err(answer) => answer,
         }
@@ -199,7 +199,7 @@ impl App {
         if let Some(refused) = refused_version(exchange) {
             return refused;
         }
-        match self.session(endpoint, exchange, exchange.header("mcp-session-id")) {
+        match self.session(endpoint, exchange, exchange.header(&http::MCP_SESSION_ID)) {
             Ok(session) => {
                 if let Some(session) = self.proxy.sessions().remove(session.id.as_bytes()) {
                     self.proxy.end(&session).await;
@@ -259,9 +259,9 @@ pub(super) fn recorded(
 /// What the headers of a POST say of its body.
 pub(super) fn claims(exchange: &HttpExchange) -> Claims<'_> {
     Claims {
-        version: exchange.header("mcp-protocol-version"),
-        method: exchange.header("mcp-method"),
-        name: exchange.header("mcp-name"),
+        version: exchange.header(&http::MCP_PROTOCOL_VERSION),
+        method: exchange.header(&http::MCP_METHOD),
+        name: exchange.header(&http::MCP_NAME),
     }
 }
 
@@ -290,7 +290,7 @@ pub(super) fn context(
         weir_flow::may_travel(name.as_str()).then(|| (name.clone(), value.clone()))
     };
     let headers = exchange.headers().filter_map(travels).collect();
-    let version = exchange.value("mcp-protocol-version").cloned();
+    let version = exchange.value(&http::MCP_PROTOCOL_VERSION).cloned();
     let (endpoint, principal) = (endpoint.clone(), Arc::clone(exchange.principal()));
     RequestContext { era, endpoint, caller: exchange.caller().cloned(), principal, message, version, headers, session }
 }

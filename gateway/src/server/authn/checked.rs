@@ -6,6 +6,8 @@ use std::{
     time::SystemTime,
 };
 
+use ahash::RandomState;
+
 use crate::caller::Caller;
 
 /// How many tokens are remembered.
@@ -43,20 +45,20 @@ impl Good {
 /// Tokens by their last bytes, which are of the signature and as good as random: only what was found good is kept, so
 /// nobody can choose them. A hash over the whole of each token would cost a call more than all else that is done here.
 #[derive(Default)]
-pub(super) struct Checked(RwLock<HashMap<[u8; 32], (Good, SystemTime)>>);
+pub(super) struct Checked(RwLock<HashMap<[u8; 32], (Good, SystemTime), RandomState>>);
 
 impl Checked {
     /// What is known of a token, if it is good at `now`.
-    pub(super) fn get(&self, token: &str, now: SystemTime) -> Option<Good> {
+    pub(super) fn get(&self, token: &[u8], now: SystemTime) -> Option<Good> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let (good, until) = known.get(&end(token)?)?;
-        let same = good.caller.token().is_some_and(|known| known.expose() == token);
+        let same = good.caller.token().is_some_and(|known| known.expose().as_bytes() == token);
         (same && now < *until).then(|| good.clone())
     }
 
     /// Remembers a token that was found good at `now`.
     pub(super) fn keep(&self, token: &str, good: &Good, now: SystemTime) {
-        let Some(end) = end(token) else { return };
+        let Some(end) = end(token.as_bytes()) else { return };
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST {
             known.retain(|_, (_, until)| now < *until);
@@ -70,8 +72,8 @@ impl Checked {
 }
 
 /// The last bytes; none if there are too few for a token.
-fn end(token: &str) -> Option<[u8; 32]> {
-    token.as_bytes().last_chunk().copied()
+fn end(token: &[u8]) -> Option<[u8; 32]> {
+    token.last_chunk().copied()
 }
 
 #[cfg(test)]
@@ -108,7 +110,7 @@ mod tests {
         let (checked, now) = (Checked::default(), UNIX_EPOCH + Duration::from_secs(1_000_000));
         let after = |seconds| now + Duration::from_secs(seconds);
         let keep = |name: &str, until| checked.keep(&token(name), &good(&token(name), until), now);
-        let knows = |name: &str, at| checked.get(&token(name), at).is_some();
+        let knows = |name: &str, at| checked.get(token(name).as_bytes(), at).is_some();
         keep("short", after(5));
         keep("over", now - Duration::from_secs(1));
         assert!(knows("short", after(4)) && !knows("short", after(5)));
@@ -121,9 +123,9 @@ mod tests {
         let known = token("ada");
         checked.keep(&known, &good(&known, now + Duration::from_secs(60)), now);
         for other in [known.replace("ada.", "eve."), known[1..].to_owned(), known[known.len() - 32..].to_owned()] {
-            assert!(checked.get(&other, now).is_none(), "{other}");
+            assert!(checked.get(other.as_bytes(), now).is_none(), "{other}");
         }
-        assert!(checked.get("", now).is_none() && checked.get(&known, now).is_some());
+        assert!(checked.get(b"", now).is_none() && checked.get(known.as_bytes(), now).is_some());
     }
 
     #[test]
@@ -134,6 +136,6 @@ mod tests {
             checked.keep(&token, &good(&token, now + Duration::from_secs(60)), now);
         }
         assert!(checked.0.read().unwrap_or_else(PoisonError::into_inner).len() <= MOST);
-        assert!(checked.get(&token(&(3 * MOST - 1).to_string()), now).is_some());
+        assert!(checked.get(token(&(3 * MOST - 1).to_string()).as_bytes(), now).is_some());
     }
 }

@@ -75,21 +75,22 @@ impl Proved {
         (required || self.resource.is_named()).then_some(required)
     }
 
-    /// Whether a token is shown as it must be, and the key that it is bound to is proved.
+    /// Whether a token is shown as it must be, and the key that it is bound to is proved. None stands for a bearer token that
+    /// is known.
     pub(super) fn prove(
         &self,
         exchange: &HttpExchange,
         good: &Good,
-        ShownToken { scheme, token }: ShownToken<'_>,
+        shown: Option<ShownToken<'_>>,
         nonces: &[String],
     ) -> Result<(), Rejected> {
         // The tokens that Weir issues are bound to nothing either.
         let required = || self.issuer(good.caller.principal().issuer.as_deref()).is_some_and(|one| one.require_dpop);
-        let thumbprint = match (&good.key, scheme) {
-            (None, TokenScheme::Bearer) => return if required() { Err(Rejected::Unbound) } else { Ok(()) },
-            (None, TokenScheme::Dpop) => return Err(Rejected::Unbound),
-            (Some(_), TokenScheme::Bearer) => return Err(Rejected::Bound),
-            (Some(key), TokenScheme::Dpop) => key,
+        let (thumbprint, token) = match (&good.key, shown.filter(|shown| !shown.is_bearer())) {
+            (None, None) => return if required() { Err(Rejected::Unbound) } else { Ok(()) },
+            (None, Some(_)) => return Err(Rejected::Unbound),
+            (Some(_), None) => return Err(Rejected::Bound),
+            (Some(key), Some(shown)) => (key, shown.token),
         };
         let mut proofs = exchange.headers().filter(|(name, _)| **name == DPOP);
         let (Some((_, proof)), None) = (proofs.next(), proofs.next()) else { return Err(ProofError::Count.into()) };

@@ -11,7 +11,7 @@ use std::{
 
 use ::http::{
     Version,
-    header::{CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING},
+    header::{AsHeaderName, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING},
 };
 use bytes::{Bytes, BytesMut};
 use pingora_core::protocols::{
@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
     caller::Caller,
-    http::{HeaderName, HeaderValue},
+    http::{self, HeaderName, HeaderValue},
     quota::{self, Permit, Quota, Reached},
 };
 
@@ -163,12 +163,12 @@ impl HttpExchange {
     }
 
     /// The first header of this name, if it is text.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.value(name)?.to_str().ok()
+    pub fn header(&self, name: impl AsHeaderName) -> Option<&str> {
+        http::text(self.value(name)?)
     }
 
     /// The first header of this name.
-    pub fn value(&self, name: &str) -> Option<&HeaderValue> {
+    pub fn value(&self, name: impl AsHeaderName) -> Option<&HeaderValue> {
         self.session.get_header(name)
     }
 
@@ -182,7 +182,7 @@ impl HttpExchange {
     pub fn host(&self) -> Option<&str> {
         let forwarded = self.forwarded_host.as_deref();
         forwarded
-            .or_else(|| self.header("host"))
+            .or_else(|| self.header(HOST))
             .or_else(|| self.session.req_header().uri.authority().map(|authority| authority.as_str()))
     }
 
