@@ -271,6 +271,13 @@ fn secrets_of_a_command_line_are_in_the_login_store() {
         let shown = [&text, &more, &folder.file(), &folder.done(&["show", "one"]), &store];
         assert!(!shown.iter().any(|text| text.contains(secret)), "{secret}");
     }
+    // Another configuration of the same user has the same store.
+    folder.done(&[&arguments[..], &["--config", "other.toml"]].concat());
+    let other = fs::read_to_string(folder.path().join("other.toml")).unwrap();
+    assert!(other.contains("bearer = { stored = \"one-token-2\" }"), "{other}");
+    folder.done(&["remove", "one", "--config", "other.toml"]);
+    assert!(folder.done(&["secret", "list"]).starts_with("one-token\none-x-api-key\n"));
+
     let file = folder.file();
     assert!(file.contains("bearer = { stored = \"one-token\" }") && file.contains("X-Team = \"desk\""), "{file}");
     assert!(file.contains("SOME_TOKEN = \"${stored:two-some-token}\"") && file.contains("MODE = \"fast\""), "{file}");
@@ -290,7 +297,8 @@ async fn a_stored_secret_opens_an_upstream() {
     let set = |name: &str, secret: &str| {
         let mut command = folder.command(&["secret", "set", name]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(secret.as_bytes()).unwrap();
+        // A name that cannot be is refused before anything is read.
+        drop(child.stdin.take().unwrap().write_all(secret.as_bytes()));
         child.wait_with_output().unwrap().status.code()
     };
     assert_eq!(set("not a name", "x"), Some(1));

@@ -44,6 +44,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("remove", &["weir remove github"]),
     ("rename", &["weir rename github code"]),
     ("schema", &["weir schema > weir.schema.json"]),
+    ("secret list", &["weir secret list"]),
+    ("secret remove", &["weir secret remove github-token"]),
+    ("secret set", &["weir secret set github-token < token"]),
     ("show", &["weir show github"]),
     ("status", &["weir status", "weir status github --json"]),
     ("store check", &["weir store check"]),
@@ -98,9 +101,9 @@ mod tests {
             let lines = one.unwrap_or_else(|| help.lines().filter_map(|line| line.strip_prefix("  ")).collect());
             assert!(!lines.is_empty(), "`{words}` has no example");
             for line in lines {
-                // What stands before is for the shell, and so is where the output goes.
+                // What stands before is for the shell, and so is where the input comes from and the output goes.
                 let line = line.find("weir ").map_or(line, |start| &line[start..]);
-                let typed = line.split_once(" > ").map_or(line, |(typed, _)| typed);
+                let typed = line.split(" > ").flat_map(|part| part.split(" < ")).next().unwrap_or(line);
                 assert!(typed.starts_with(&words), "`{words}` shows `{line}`");
                 let typed = shlex::split(typed).unwrap();
                 let parsed = commands.clone().try_get_matches_from(typed);

@@ -60,7 +60,8 @@ pub(super) fn run(options: &AddOptions) -> anyhow::Result<ExitCode> {
     if options.json {
         terminal::only_json();
     }
-    let new = written(options)?;
+    let kept = KeptSecrets::of(path)?;
+    let new = written(options, &kept)?;
     let mut file = ConfigFile::open(path)?;
     if !file.exists() {
         file.begin(BEGIN)?;
@@ -70,7 +71,6 @@ pub(super) fn run(options: &AddOptions) -> anyhow::Result<ExitCode> {
     }
     file.add(&options.name, new.keys).map_err(unusable)?;
     let shown = file.shown(options.name.as_str()).map_err(unusable)?;
-    let kept = KeptSecrets::of(path)?;
     kept.keep(&new.secrets)?;
     if let Err(why) = save(file) {
         kept.forget(&new.secrets);
@@ -107,12 +107,12 @@ fn tried(options: &AddOptions, report: &Report) -> anyhow::Result<ExitCode> {
 }
 
 /// What the options say.
-fn written(options: &AddOptions) -> anyhow::Result<NewUpstream> {
+fn written(options: &AddOptions, kept: &KeptSecrets) -> anyhow::Result<NewUpstream> {
     let AddOptions { name, url, command, transport, headers, variables, auth, .. } = options;
     if transport.as_ref().is_some_and(|transport| (transport == "stdio") == command.is_empty()) {
         bail!("--transport stdio goes with a command after `--`, the others with a URL");
     }
-    let mut new = NewUpstream::new(name.clone());
+    let mut new = NewUpstream::new(name.clone(), kept.names()?.into());
     if let Some(url) = url {
         new.url(url);
     }

@@ -4,6 +4,7 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 use anyhow::{Context, bail};
@@ -116,6 +117,8 @@ pub(in crate::cli) struct Intake<'p> {
     /// Where this gateway is, so that it does not become its own upstream.
     own: Option<String>,
     kept: KeptSecrets,
+    /// The names of secrets that the store has already.
+    taken: Arc<[String]>,
     trust: bool,
     added: Vec<Candidate>,
 }
@@ -127,7 +130,8 @@ impl<'p> Intake<'p> {
             file.begin(BEGIN)?;
         }
         let (own, kept) = (hosts::gateway_url(path), KeptSecrets::of(path)?);
-        Ok(Self { file, path, own, kept, trust, added: Vec::new() })
+        let taken = kept.names()?.into();
+        Ok(Self { file, path, own, kept, taken, trust, added: Vec::new() })
     }
 
     fn take_all(&mut self, found: &HostServers) -> anyhow::Result<()> {
@@ -146,7 +150,7 @@ impl<'p> Intake<'p> {
             terminal::say(format_args!("  {}: it is Weir itself", server.name))?;
             return Ok(None);
         }
-        let Some(candidate) = candidate(server) else {
+        let Some(candidate) = candidate(server, &self.taken) else {
             terminal::say(format_args!("  {}: no name for it; add it with `weir add`", server.name))?;
             return Ok(None);
         };
@@ -320,10 +324,10 @@ fn text_of(path: &Path) -> anyhow::Result<String> {
 }
 
 /// A server as Weir has it; none if it has no name that Weir can take.
-fn candidate(server: &Server) -> Option<Candidate> {
+fn candidate(server: &Server, taken: &Arc<[String]>) -> Option<Candidate> {
     let name: UpstreamName = server.name.parse().ok().or_else(|| nearest_name(&server.name))?;
     let mut candidate = Candidate {
-        new: NewUpstream::new(name),
+        new: NewUpstream::new(name, Arc::clone(taken)),
         is_program: server.url.is_none(),
         missing: Vec::new(),
         lost: server.not_carried.clone(),

@@ -23,11 +23,13 @@ pub(super) struct NewUpstream {
     pub(super) name: UpstreamName,
     pub(super) keys: Vec<(&'static str, Value)>,
     pub(super) secrets: Vec<(String, String)>,
+    /// The names that the store has already: other configurations of this user may have the same store.
+    taken: Arc<[String]>,
 }
 
 impl NewUpstream {
-    pub(super) const fn new(name: UpstreamName) -> Self {
-        Self { name, keys: Vec::new(), secrets: Vec::new() }
+    pub(super) const fn new(name: UpstreamName, taken: Arc<[String]>) -> Self {
+        Self { name, keys: Vec::new(), secrets: Vec::new(), taken }
     }
 
     pub(super) fn put(&mut self, key: &'static str, value: impl Into<Value>) {
@@ -139,7 +141,8 @@ impl NewUpstream {
         let name = name.trim_matches('-');
         let name = if name.is_empty() { "secret" } else { name };
         let full = |name: &str| format!("{}-{name}", self.name);
-        let is_taken = |full: &String| self.secrets.iter().any(|(taken, other)| taken == full && other != value);
+        let is_own = |full: &String| self.secrets.iter().any(|(own, other)| own == full && other != value);
+        let is_taken = |full: &String| self.taken.contains(full) || is_own(full);
         let mut names = std::iter::once(full(name)).chain((2..).map(|number: usize| full(&format!("{name}-{number}"))));
         let found = names.find(|full| !is_taken(full)).unwrap_or_else(|| full(name));
         self.secrets.push((found.clone(), value.to_owned()));
@@ -185,7 +188,7 @@ impl KeptSecrets {
         Ok(())
     }
 
-    /// Keeps all of these, or none. One that is there already is of a server that was removed.
+    /// Keeps all of these, or none.
     pub(super) fn keep(&self, secrets: &[(String, String)]) -> anyhow::Result<()> {
         for (at, (name, value)) in secrets.iter().enumerate() {
             if let Err(why) = self.runtime.block_on(self.secrets.set(name, &Secret::new(value.clone()))) {
