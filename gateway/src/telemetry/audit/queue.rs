@@ -18,9 +18,8 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// How much may wait, in bytes. A record beyond it is lost, and counted.
 const MOST: usize = 4 << 20;
 
-/// As soon as so much waits it is written, in bytes. To sync a file takes the same whatever was written, so that few large
-/// batches cost less.
-const BATCH: usize = 1 << 20;
+/// As soon as so much waits it is written, in bytes.
+const BATCH: usize = 256 * 1024;
 
 /// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
