@@ -87,13 +87,13 @@ pub(super) fn asks(question: &str, otherwise: bool) -> io::Result<bool> {
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Says on the terminal for how long a command has been at something, until it is dropped.
-pub(super) struct Waiting(Option<(Sender<()>, JoinHandle<()>)>);
+pub(super) struct WaitingLine(Option<(Sender<()>, JoinHandle<()>)>);
 
 /// Says `what` the command is at, once that takes longer than a second. Programs that read standard error do not get it.
-pub(super) fn waiting(what: impl Display) -> Waiting {
+pub(super) fn waiting(what: impl Display) -> WaitingLine {
     let is_dumb = env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
     if is_dumb || !io::stderr().is_terminal() {
-        return Waiting(None);
+        return WaitingLine(None);
     }
     let (what, began) = (printable(&what.to_string()).into_owned(), Instant::now());
     let (done, until) = mpsc::channel();
@@ -108,10 +108,10 @@ pub(super) fn waiting(what: impl Display) -> Waiting {
             eprint!("\x1b[K");
         }
     });
-    Waiting(Some((done, saying)))
+    WaitingLine(Some((done, saying)))
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingLine {
     fn drop(&mut self) {
         if let Some((done, saying)) = self.0.take() {
             drop(done);
