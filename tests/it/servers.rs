@@ -314,6 +314,8 @@ async fn a_stored_secret_opens_an_upstream() {
     assert_eq!((call.header("authorization"), call.header("x-key")), (Some("Bearer t0p-s3cret"), Some("key k3y")));
     assert!(!gateway.log().contains("s3cret") && !gateway.log().contains("k3y"));
     assert_eq!(folder.json(&["secret", "list", "--json"]).1, json!(["the-key", "the-token"]));
+    folder.done(&["remove", "stub"]);
+    assert_eq!(folder.done(&["secret", "list"]), "the-key\nthe-token\n", "what was put there by hand stays");
     folder.done(&["secret", "remove", "the-key"]);
     assert_eq!(folder.weir(&["secret", "remove", "the-key"]).0, Some(1));
     folder.write("[store]\nkey = { stored = \"a\" }\n");

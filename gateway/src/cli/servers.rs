@@ -89,7 +89,10 @@ pub(super) fn remove(options: &NamesOptions) -> anyhow::Result<ExitCode> {
         terminal::complain(format_args!("its secrets stay in the store: {why:#}"));
         Vec::new()
     });
-    secrets.retain(|secret| options.names.iter().any(|name| file.names_secret(Some(name), secret)));
+    // What has another name was put there by hand, and other configurations may name it.
+    let is_own = |secret: &str, name: &str| secret.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+    let goes = |secret: &str, name: &str| is_own(secret, name) && file.names_secret(Some(name), secret);
+    secrets.retain(|secret| options.names.iter().any(|name| goes(secret, name)));
     let removed = change_each(options, "removed", ConfigFile::remove)?;
     let file = ConfigFile::open(path)?;
     for secret in secrets.iter().filter(|secret| !file.names_secret(None, secret)) {
