@@ -81,6 +81,19 @@ const AUDITED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
 [audit]
 path = "audit.jsonl""#;
 
+/// Each call is traced. The upstream is the collector too.
+const TRACED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
+
+[telemetry.otlp]
+endpoint = "${env:WEIR_BENCH_COLLECTOR}""#;
+
+/// One call in ten is traced.
+const TENTH_TRACED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
+
+[telemetry.otlp]
+endpoint = "${env:WEIR_BENCH_COLLECTOR}"
+sample = 0.1"#;
+
 /// Ten rules with a condition each: about the caller, about the call, about its arguments. The last one allows.
 const TEN_RULES: &str = r#"
 [[access.rules]]
@@ -135,6 +148,11 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "weir, a policy, facts", kind: Kind::WeirDeciding { see: "facts", task: "label=x" } },
     Subject { name: "weir, a policy, body", kind: Kind::WeirDeciding { see: "body answers", task: "label=x" } },
     Subject { name: "weir, audit", kind: Kind::Weir { settings: AUDITED, path: ENDPOINT, prefix: "" } },
+    Subject { name: "weir, metrics and traces", kind: Kind::Weir { settings: TRACED, path: ENDPOINT, prefix: "" } },
+    Subject {
+        name: "weir, metrics and a tenth traced",
+        kind: Kind::Weir { settings: TENTH_TRACED, path: ENDPOINT, prefix: "" },
+    },
     Subject {
         name: "weir, shipped policies, all at /mcp",
         kind: Kind::Weir { settings: SHIPPED, path: "/mcp", prefix: "bench__" },
@@ -202,7 +220,7 @@ impl Place {
 pub(crate) fn without(subject: &str) -> Option<&'static str> {
     let path = match SUBJECTS.iter().find(|known| known.name == subject)?.kind {
         Kind::WeirTranslating { path, .. } | Kind::Weir { settings: OAUTH, path, .. } => path,
-        Kind::WeirProving { rules: "" } | Kind::Weir { settings: AUDITED, .. } => ENDPOINT,
+        Kind::WeirProving { rules: "" } | Kind::Weir { settings: AUDITED | TRACED | TENTH_TRACED, .. } => ENDPOINT,
         Kind::WeirDeciding { .. } | Kind::WeirShared { .. } => ENDPOINT,
         // What rules cost beside the check of a token.
         Kind::WeirProving { .. } => return Some("weir, [auth]"),
@@ -381,6 +399,7 @@ pub(crate) fn weir(place: &Place, address: SocketAddr, reach: &str) -> Result<Co
     let mut command = Command::new(binary);
     command.args(["serve", "--config"]).arg(&file);
     command.env("WEIR_BENCH_TOKEN", "not-a-secret").env("WEIR_STORE_KEY", STORE_KEY);
+    command.env("WEIR_BENCH_COLLECTOR", format!("http://{}", place.upstream));
     // The cache of compiled policies is this run's own: cold once, warm from then on.
     command.env("XDG_CACHE_HOME", place.dir.join("cache")).env("XDG_STATE_HOME", place.dir.join("state"));
     Ok(command)

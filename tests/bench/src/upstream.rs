@@ -135,6 +135,8 @@ impl Server {
             "/keys" => Some(self.issuer.keys()),
             "/token" => Some(answers::TOKEN.to_owned()),
             "/caller" => Some(self.issuer.token()),
+            // What a collector says to what it has taken.
+            "/v1/traces" | "/v1/metrics" => Some("{}".to_owned()),
             _ => None,
         };
         if let Some(said) = said {

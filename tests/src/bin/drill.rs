@@ -1,17 +1,26 @@
 //! Fault drills under load; prints a line for each. `make drill` runs it.
-//!
-//! Its arguments are names of drills, all of them unless given; `--short` is as the tests have them. It ends with 1 if
-//! something did not hold.
 #![allow(clippy::print_stdout, reason = "this is a command")]
 
 use std::process::ExitCode;
 
+use clap::{Parser, builder::PossibleValuesParser};
 use weir_tests::drill::{ALL, Outcome, Scale, named};
+
+/// Runs fault drills under load, and prints a line for each. Ends with 1 if something did not hold.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// As short as the tests have them
+    #[arg(long)]
+    short: bool,
+    /// Which drills to run [default: all]
+    #[arg(value_parser = PossibleValuesParser::new(ALL.iter().map(|drill| drill.name)))]
+    names: Vec<String>,
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let (flags, names): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
-    let scale = if flags.iter().any(|flag| flag == "--short") { Scale::SHORT } else { Scale::FULL };
+    let Arguments { short, names } = Arguments::parse();
+    let scale = if short { Scale::SHORT } else { Scale::FULL };
     let drills = if names.is_empty() { ALL.to_vec() } else { names.iter().map(|name| named(name)).collect() };
     let mut failed = false;
     for drill in drills {

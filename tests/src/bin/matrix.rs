@@ -1,12 +1,10 @@
 //! Writes the page `tests/MATRIX.md`: who was tried with whom. `make matrix` runs it.
-//!
-//! With the name of a part of a client as argument, sends only clients that have it in their titles, and prints the page
-//! instead of writing it. With `--two`, sends them through two gateways behind a balancer, and prints what is lost there.
 #![allow(clippy::print_stdout, reason = "this is a command")]
 #![allow(clippy::expect_used, reason = "a run that cannot go on has nothing to say")]
 
 use std::process::ExitCode;
 
+use clap::Parser;
 use weir_tests::matrix::page::{Line, Scenarios, Suite, failures, page};
 use weir_tests::matrix::{Cell, Column, columns, rows, through, through_two, without};
 use weir_tests::peer::Launch;
@@ -15,18 +13,27 @@ use weir_tests::{Gateway, Peer, paths};
 
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
+/// Tries every client at every server through Weir, and writes the page `tests/MATRIX.md`.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Through two gateways behind a balancer: print what is lost there, and write no page
+    #[arg(long)]
+    two: bool,
+    /// Only clients that have this in their titles: print the page instead of writing it
+    client: Option<String>,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
     tokio::select! {
-        () = work() => ExitCode::SUCCESS,
+        () = work(arguments) => ExitCode::SUCCESS,
         // What was started is ended on the way out.
         _ = tokio::signal::ctrl_c() => ExitCode::FAILURE,
     }
 }
 
-async fn work() {
-    let (flags, names): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|word| word.starts_with("--"));
-    let (two, only) = (flags.iter().any(|flag| flag == "--two"), names.into_iter().next());
+async fn work(Arguments { two, client: only }: Arguments) {
     let is_meant = |title: &str| only.as_ref().is_none_or(|only| title.contains(only.as_str()));
     let columns = columns().await;
     let without = without(&columns).await;

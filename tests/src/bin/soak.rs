@@ -1,12 +1,10 @@
 //! Calls honest upstreams beside an upstream of every hostile kind and says what came of it. `make soak` runs it.
-//!
-//! Its argument is the number of seconds, 600 unless given. With `--faults` upstreams and the network fail at random
-//! instead, under the load of 200 clients. It ends with 1 if an honest caller noticed anything, or memory has grown.
 #![allow(clippy::print_stdout, reason = "this is a command")]
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Parser;
 use weir_tests::soak::{Soak, quantile};
 
 /// Which faults come when.
@@ -15,11 +13,22 @@ const SEED: u64 = 13;
 /// By how many KiB, descriptors and processes the last quarter may be above the second.
 const SLACK: [u64; 3] = [16 * 1024, 32, 4];
 
+/// Calls honest upstreams beside hostile ones. Ends with 1 if an honest caller noticed anything, or memory has grown.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Upstreams and the network fail at random instead, under the load of 200 clients
+    #[arg(long)]
+    faults: bool,
+    /// For how many seconds
+    #[arg(default_value_t = 600)]
+    seconds: u64,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
-    let seconds = std::env::args().nth(1).and_then(|seconds| seconds.parse().ok()).unwrap_or(600);
+    let Arguments { faults, seconds } = Arguments::parse();
     let time = Duration::from_secs(seconds);
-    if std::env::args().any(|argument| argument == "--faults") {
+    if faults {
         let found = weir_tests::drill::soak(time, SEED).await;
         println!("{}", found.clone().unwrap_or_else(|failures| format!("FAILED: {}", failures.join("\n  "))));
         return if found.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
