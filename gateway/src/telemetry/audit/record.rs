@@ -114,6 +114,12 @@ impl<'a> Record<'a> {
         let value = &value[..value.floor_char_boundary(LONGEST)];
         self.0.push(b'"');
         let (mut rest, acts) = (value.as_bytes(), |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f));
+        // Nearly every text needs no escapes. All of it is looked at, so that many bytes are at a time.
+        if !rest.iter().fold(false, |any, byte| any | acts(byte)) {
+            self.0.extend_from_slice(rest);
+            self.0.push(b'"');
+            return;
+        }
         while let Some(at) = rest.iter().position(acts) {
             self.0.extend_from_slice(&rest[..at]);
             match rest[at] {
