@@ -18,13 +18,14 @@ use weir_tests::remote::Remote;
 use weir_tests::{Authority, Stub, paths, terminal};
 
 /// The commands that no test runs, and why.
-const NOT_RUN: [(&str, &str); 13] = [
+const NOT_RUN: [(&str, &str); 14] = [
     (
         "UPDATE=1 cargo nextest run --workspace -E 'binary(commands) | binary(config) | binary(pages)'",
         "it rewrites files of the tree",
     ),
     ("cargo nextest run --workspace -E 'package(weir-tests) & test(sessions)'", "tests would wait for themselves"),
     ("cargo build --release --bin weir", "it takes minutes"),
+    ("cargo test", "it tests what the reader of the page writes"),
     ("claude mcp add --transport http weir http://127.0.0.1:8080/mcp", "a program of the host"),
     ("codex mcp add weir --url http://127.0.0.1:8080/mcp", "a program of the host"),
     ("gemini mcp add --transport http weir http://127.0.0.1:8080/mcp", "a program of the host"),
