@@ -34,14 +34,20 @@ impl Era {
             Self::Modern => Self::Legacy,
         }
     }
+
+    /// How it is called.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Modern => "modern",
+        }
+    }
 }
 
 impl fmt::Display for Era {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Legacy => "legacy",
-            Self::Modern => "modern",
-        })
+        f.write_str(self.text())
     }
 }
 

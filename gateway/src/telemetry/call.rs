@@ -11,7 +11,6 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tracing::field::display;
 use weir_flow::facts::Principal;
 use weir_mcp::Era;
 
@@ -138,7 +137,8 @@ pub struct CallRecord<'a> {
 impl CallRecord<'_> {
     /// Writes the line. Only what an operator should look at is a warning or an error.
     pub fn write(&self) {
-        self.audit();
+        let (call_id, client_address) = (self.id.to_string(), self.peer.map(|peer| peer.to_string()));
+        self.audit(&call_id, client_address.as_deref());
         if let Some(span) = self.span {
             span.write(self);
         }
@@ -157,11 +157,10 @@ impl CallRecord<'_> {
             failure,
             ..
         } = self;
-        let (name, era, outcome) = (shown(self.name), display(self.era), display(self.outcome));
+        let (name, era, outcome) = (shown(self.name), self.era.text(), self.outcome.text());
         let proved = self.principal.filter(|principal| principal.issuer.is_some());
         let principal = proved.map(|principal| principal.subject.as_str());
-        let client_address = self.peer.map(display);
-        let trace_id = self.span.map(CallSpan::context).or(self.trace).map(|trace| display(trace.trace()));
+        let trace_id = self.span.map(CallSpan::context).or(self.trace).map(TraceParent::trace);
         let (bytes_received, bytes_sent) = (self.received, self.sent);
         let duration_ms = self.took.as_secs_f64() * 1000.0;
         let duration_ms = (duration_ms * 1000.0).round() / 1000.0;
@@ -172,7 +171,7 @@ impl CallRecord<'_> {
                 tracing::$level!(
                     target: "weir::call",
                     upstream, account, method, name, era, outcome, error = failure, rule, approved_by, shadow, labels, status, attempts, duration_ms,
-                    call_id = display(self.id), request_id = request, principal, client, session, trace_id, client_address, bytes_received, bytes_sent, $text
+                    call_id, request_id = request, principal, client, session, trace_id, client_address, bytes_received, bytes_sent, $text
                 )
             };
         }
@@ -191,7 +190,7 @@ impl CallRecord<'_> {
         }
     }
 
-    fn audit(&self) {
+    fn audit(&self, call_id: &str, client_address: Option<&str>) {
         audit::write("call", |record| {
             if let Some(principal) = self.principal {
                 record.text("principal_id", &principal.subject);
@@ -199,27 +198,25 @@ impl CallRecord<'_> {
                 record.texts("groups", &principal.groups);
                 record.maybe("key", principal.key.as_deref());
             }
-            record.display("call_id", self.id);
+            record.text("call_id", call_id);
             record.maybe("client", self.client);
             record.maybe("session", self.session);
-            if let Some(peer) = self.peer {
-                record.display("client_address", peer);
-            }
+            record.maybe("client_address", client_address);
             if let Some(trace) = self.span.map(CallSpan::context).or(self.trace) {
-                record.display("trace_id", trace.trace());
+                record.text("trace_id", trace.trace());
             }
             if let Some(span) = self.span {
-                record.display("span_id", span.context().span());
+                record.text("span_id", span.context().span());
             }
             if let Some(trace) = self.trace {
-                record.display("parent_span_id", trace.span());
+                record.text("parent_span_id", trace.span());
             }
             record.text("upstream", self.upstream);
             record.maybe("account", self.account);
             record.text("method", self.method);
             record.text("name", without_query(self.name));
             record.text("request_id", self.request);
-            record.display("era", self.era);
+            record.text("era", self.era.text());
             record.text("decision", self.outcome.decision());
             record.text("outcome", self.outcome.text());
             record.maybe("rule", self.rule);

@@ -8,8 +8,6 @@ use std::{
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::trace::HexId;
-
 /// An attribute of a span, a data point or a resource.
 #[derive(Serialize)]
 pub struct Attribute<'a> {
@@ -34,10 +32,10 @@ pub(super) enum AttributeValue<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Span<'a> {
-    pub(super) trace_id: HexId<'a>,
-    pub(super) span_id: HexId<'a>,
+    pub(super) trace_id: &'a str,
+    pub(super) span_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) parent_span_id: Option<HexId<'a>>,
+    pub(super) parent_span_id: Option<&'a str>,
     pub(super) name: String,
     /// [`SERVER`] or [`CLIENT`].
     pub(super) kind: u8,

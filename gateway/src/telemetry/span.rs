@@ -6,6 +6,7 @@
 
 use std::{
     borrow::Cow,
+    cell::RefCell,
     net::SocketAddr,
     sync::{
         Arc,
@@ -14,6 +15,7 @@ use std::{
     time::SystemTime,
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use weir_mcp::method;
 
@@ -27,6 +29,9 @@ use super::{
 
 /// How many attempts of one call are recorded. A call asks its client a few times, and sends again a few times each.
 const ATTEMPTS: usize = 64;
+
+/// How many attributes a span has at most.
+const MOST_ATTRIBUTES: usize = 24;
 
 /// How much of a message is recorded, in bytes.
 const MESSAGE: usize = 512;
@@ -171,7 +176,8 @@ impl CallSpan {
         let is_routed = record.upstream != "-";
         // What nobody serves may be called anything.
         let name = is_routed.then(|| shown(record.name)).filter(|name| !name.is_empty());
-        let mut attributes = vec![Attribute::text("mcp.method.name", record.method)];
+        let mut attributes = Vec::with_capacity(MOST_ATTRIBUTES);
+        attributes.push(Attribute::text("mcp.method.name", record.method));
         add_target(&mut attributes, record.method, record.name);
         add_client(&mut attributes, record);
         let texts = [
@@ -189,7 +195,7 @@ impl CallSpan {
         let texts = texts.into_iter().filter_map(|(key, text)| Some((key, text.filter(|text| !text.is_empty())?)));
         attributes.extend(texts.map(|(key, text)| Attribute::text(key, printable(text))));
         attributes.push(Attribute::text("weir.call_id", record.id.to_string()));
-        attributes.push(Attribute::text("weir.era", record.era.to_string()));
+        attributes.push(Attribute::text("weir.era", record.era.text()));
         attributes.push(Attribute::number("weir.attempts", record.attempts.into()));
         let status = add_outcome(&mut attributes, record, progress);
         Span {
@@ -212,11 +218,10 @@ impl CallSpan {
         (at, attempt): (usize, &'a AttemptSpan),
     ) -> Span<'a> {
         let target = progress.target.as_deref().unwrap_or_default();
-        let mut attributes = vec![
-            Attribute::text("mcp.method.name", record.method),
-            Attribute::text("weir.upstream", record.upstream),
-            Attribute::number("weir.attempt", i64::try_from(at + 1).unwrap_or(i64::MAX)),
-        ];
+        let mut attributes = Vec::with_capacity(MOST_ATTRIBUTES);
+        attributes.push(Attribute::text("mcp.method.name", record.method));
+        attributes.push(Attribute::text("weir.upstream", record.upstream));
+        attributes.push(Attribute::number("weir.attempt", i64::try_from(at + 1).unwrap_or(i64::MAX)));
         add_target(&mut attributes, record.method, target);
         add_server(&mut attributes, progress.address.as_ref(), attempt.status);
         let status = match &attempt.failure {
@@ -254,10 +259,16 @@ impl CallProgress {
 }
 
 fn push(span: &Span<'_>) {
-    match serde_json::to_vec(span) {
-        Ok(json) => SPANS.push(json.into()),
-        Err(_) => SPANS.note_dropped(1),
+    thread_local! {
+        static JSON: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
+    JSON.with_borrow_mut(|json| {
+        json.clear();
+        match serde_json::to_writer(&mut *json, span) {
+            Ok(()) => SPANS.push(Bytes::copy_from_slice(json)),
+            Err(_) => SPANS.note_dropped(1),
+        }
+    });
 }
 
 fn message(why: &str) -> Cow<'_, str> {

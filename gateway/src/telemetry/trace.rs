@@ -3,8 +3,6 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
-
 /// Where a request says to which trace it belongs: a header, and a key of `_meta` (SEP-414).
 pub const TRACEPARENT: &str = "traceparent";
 
@@ -18,10 +16,6 @@ pub struct TraceParent {
     span: [u8; 16],
     flags: u8,
 }
-
-/// An id in small hexadecimal digits.
-#[derive(Clone, Copy, Debug)]
-pub struct HexId<'a>(&'a [u8]);
 
 impl TraceParent {
     /// What a `traceparent` says: `00-<trace>-<span>-<flags>`; none if it is malformed. Of versions to come the same part
@@ -44,13 +38,15 @@ impl TraceParent {
     /// The first span of a trace that begins here, which is recorded; none if the system gives no chance.
     #[must_use]
     pub fn root() -> Option<Self> {
-        Some(Self { trace: random_id()?, span: random_id()?, flags: SAMPLED })
+        let digits: [u8; 48] = random_digits()?;
+        let (trace, span) = digits.split_at(32);
+        Some(Self { trace: trace.try_into().ok()?, span: span.try_into().ok()?, flags: SAMPLED })
     }
 
     /// Another span of the same trace, which is recorded; none if the system gives no chance.
     #[must_use]
     pub fn child(&self) -> Option<Self> {
-        Some(Self { trace: self.trace, span: random_id()?, flags: SAMPLED })
+        Some(Self { trace: self.trace, span: random_digits()?, flags: SAMPLED })
     }
 
     /// Whether whoever has called records its spans.
@@ -59,16 +55,16 @@ impl TraceParent {
         self.flags & SAMPLED != 0
     }
 
-    /// The id of the trace.
+    /// The id of the trace, in small hexadecimal digits.
     #[must_use]
-    pub const fn trace(&self) -> HexId<'_> {
-        HexId(&self.trace)
+    pub fn trace(&self) -> &str {
+        std::str::from_utf8(&self.trace).unwrap_or_default()
     }
 
-    /// The id of the span that has called.
+    /// The id of the span that has called, in small hexadecimal digits.
     #[must_use]
-    pub const fn span(&self) -> HexId<'_> {
-        HexId(&self.span)
+    pub fn span(&self) -> &str {
+        std::str::from_utf8(&self.span).unwrap_or_default()
     }
 }
 
@@ -79,26 +75,14 @@ impl fmt::Display for TraceParent {
     }
 }
 
-impl Serialize for HexId<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 /// `N` small hexadecimal digits by chance. All are zero once in 2⁶⁴ times.
-fn random_id<const N: usize>() -> Option<[u8; N]> {
+fn random_digits<const N: usize>() -> Option<[u8; N]> {
     let mut digits = [0; N];
     getrandom::fill(&mut digits).ok()?;
     for digit in &mut digits {
         *digit = b"0123456789abcdef"[usize::from(*digit & 15)];
     }
     Some(digits)
-}
-
-impl fmt::Display for HexId<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| fmt::Write::write_char(f, char::from(*byte)))
-    }
 }
 
 #[cfg(test)]
@@ -109,7 +93,7 @@ mod tests {
     fn the_ids_are_taken_where_the_context_is_well_formed() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let read = TraceParent::parse(good.as_bytes());
-        let ids = read.map(|read| (read.trace().to_string(), read.span().to_string()));
+        let ids = read.map(|read| (read.trace().to_owned(), read.span().to_owned()));
         assert_eq!(ids, Some(("0af7651916cd43dd8448eb211c80319c".to_owned(), "b7ad6b7169203331".to_owned())));
         assert!(TraceParent::parse(b"01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what-comes").is_some());
         for bad in [

@@ -40,9 +40,9 @@ struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Only rows that contain every word of PATTERN, such as "legacy x16 128"; "rest" means start and memory, "a crowd" idle
-    /// connections
+    /// connections. May be given again for more rows
     #[arg(long, value_name = "PATTERN")]
-    only: Option<String>,
+    only: Vec<String>,
     /// The binary to measure [default: `weir` beside this program; its rows are left out if there is none]
     #[arg(long, value_name = "PATH")]
     weir: Option<PathBuf>,
@@ -187,7 +187,8 @@ impl Arguments {
     }
 
     fn wants(&self, label: &str) -> bool {
-        self.only.as_ref().is_none_or(|pattern| pattern.split_whitespace().all(|word| label.contains(word)))
+        let fits = |pattern: &String| pattern.split_whitespace().all(|word| label.contains(word));
+        self.only.is_empty() || self.only.iter().any(fits)
     }
 }
 

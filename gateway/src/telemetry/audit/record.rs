@@ -1,10 +1,6 @@
 //! How a record is put: JSON, straight into a buffer that is used again.
 
-use std::{
-    fmt::Display,
-    io::Write,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How much of a text goes into a record, in bytes.
 const LONGEST: usize = 2048;
@@ -42,13 +38,6 @@ impl<'a> Record<'a> {
         if let Some(value) = value {
             self.text(name, value);
         }
-    }
-
-    /// Adds something whose text needs no escapes, such as an address.
-    pub fn display(&mut self, name: &str, value: impl Display) {
-        self.name(name);
-        // A vector takes whatever is written.
-        let _ = write!(self.0, "\"{value}\"");
     }
 
     /// Adds texts, if there are any.
@@ -153,11 +142,12 @@ pub(in crate::telemetry) fn put_number(value: u64, to: &mut Vec<u8>) {
 
 /// Adds bytes in hexadecimal.
 pub(in crate::telemetry) fn put_hex(bytes: &[u8], to: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    // Without a table, so that many digits are made at a time.
+    let digit = |value: u8| value + if value < 10 { b'0' } else { b'a' - 10 };
     let start = to.len();
     to.resize(start + 2 * bytes.len(), 0);
     for (pair, byte) in to[start..].chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        (pair[0], pair[1]) = (digit(byte >> 4), digit(byte & 15));
     }
 }
 
