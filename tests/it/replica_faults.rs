@@ -64,6 +64,42 @@ async fn gateways_that_start_at_once_sign_with_one_key() {
 }
 
 #[tokio::test]
+async fn a_write_whose_answer_is_lost_is_written_once_and_is_its_own() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let wire = wire(&redis).await;
+    let config = config(&redis, &stub.config("stub"));
+    let through_wire = config.replace(&redis.url(), &format!("redis://{}", wire.address()));
+    let mut one = Gateway::start_with(&through_wire, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    for gateway in [&one, &other] {
+        gateway.healthy(&["stub"]).await;
+    }
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    echoes(&one, &client).await;
+    let entry = redis.ask(&["keys", "weir:{sessions}:e:*"]);
+    let version = || redis.ask(&["hget", entry.trim(), "v"]);
+    let written = async |before: &str| until("the session is written", || version() != before).await;
+    let before = version();
+    wire.lose_answers();
+    client.result("logging/setLevel", json!({ "level": "warning" })).await;
+    written(&before).await;
+    let lost = version();
+    one.logs("sign-ins wait").await;
+    wire.fail(Fault::None);
+    one.logs("the store is back").await;
+    // What is written next builds on the write that nobody confirmed, and no other gateway is thought to have made that.
+    client.result("logging/setLevel", json!({ "level": "error" })).await;
+    written(&lost).await;
+    echoes(&one, &client).await;
+    one.signal(Signal::KILL);
+    one.end().await;
+    echoes_soon(&other, &client).await;
+    let levels: Vec<_> =
+        stub.asked("logging/setLevel").iter().map(|asked| asked.message()["params"]["level"].clone()).collect();
+    assert_eq!(levels, ["warning", "error", "error"], "{}", other.log());
+}
+
+#[tokio::test]
 async fn readiness_says_that_the_store_takes_no_writes() {
     let (stub, redis) = (stub().await, Redis::start().await);
     let gateway = Gateway::start_with(&config(&redis, &stub.config("stub")), &ENVIRONMENT).await;

@@ -67,10 +67,10 @@ impl Cutter {
         let (fault, faults) = watch::channel(Fault::None);
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let fault = *faults.borrow();
+                let faults = faults.clone();
                 let pass = async move {
                     // However it ends, both ends are closed.
-                    let _ = pass(client, target, fault).await;
+                    let _ = pass(client, target, &faults).await;
                 };
                 let mut connections = connections.lock().expect("no connection panics");
                 connections.spawn(pass);
@@ -96,13 +96,19 @@ impl Cutter {
         self.cut();
     }
 
+    /// From now on answers are lost, also those of connections that are open.
+    pub fn lose_answers(&self) {
+        self.fault.send_replace(Fault::Drop);
+    }
+
     /// Breaks every connection that is open.
     pub fn cut(&self) {
         self.open.lock().expect("no connection panics").abort_all();
     }
 }
 
-async fn pass(client: TcpStream, target: SocketAddr, fault: Fault) -> io::Result<()> {
+async fn pass(client: TcpStream, target: SocketAddr, faults: &watch::Receiver<Fault>) -> io::Result<()> {
+    let fault = *faults.borrow();
     match fault {
         Fault::Silent => std::future::pending().await,
         Fault::Unavailable => {
@@ -117,11 +123,15 @@ async fn pass(client: TcpStream, target: SocketAddr, fault: Fault) -> io::Result
         copy(&mut from_client, &mut to_server).await?;
         to_server.shutdown().await
     };
-    tokio::try_join!(requests, answers(&mut from_server, to_client, fault)).map(drop)
+    tokio::try_join!(requests, answers(&mut from_server, to_client, faults)).map(drop)
 }
 
 /// Brings what the server says to the client, as far as the network lets it.
-async fn answers(server: &mut OwnedReadHalf, mut client: OwnedWriteHalf, fault: Fault) -> io::Result<()> {
+async fn answers(
+    server: &mut OwnedReadHalf,
+    mut client: OwnedWriteHalf,
+    faults: &watch::Receiver<Fault>,
+) -> io::Result<()> {
     let (mut buffer, mut passed) = ([0; 16 * 1024], 0);
     loop {
         let read = server.read(&mut buffer).await?;
@@ -129,6 +139,7 @@ async fn answers(server: &mut OwnedReadHalf, mut client: OwnedWriteHalf, fault: 
             return client.shutdown().await;
         }
         let bytes = &buffer[..read];
+        let fault = *faults.borrow();
         match fault {
             Fault::Drop => continue,
             Fault::HalfClose => {
