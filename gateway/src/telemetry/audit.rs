@@ -48,7 +48,7 @@ pub use otlp::request as otlp_request;
 use queue::AuditQueue;
 pub use read::LogLines;
 pub use record::{Record, now};
-pub(super) use record::{put_hex, put_number, put_time};
+pub(super) use record::{put_hex, put_number, put_quoted, put_time};
 pub use verify::{Anchor, ChainReport, verify};
 
 /// How many bytes of arguments a record holds at most.

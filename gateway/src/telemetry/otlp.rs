@@ -8,6 +8,11 @@ use std::{
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::{
+    TraceParent,
+    audit::{put_number, put_quoted},
+};
+
 /// An attribute of a span, a data point or a resource.
 #[derive(Serialize)]
 pub struct Attribute<'a> {
@@ -28,42 +33,94 @@ pub(super) enum AttributeValue<'a> {
     Bool(bool),
 }
 
-/// A span that has ended.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Span<'a> {
-    pub(super) trace_id: &'a str,
-    pub(super) span_id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) parent_span_id: Option<&'a str>,
-    pub(super) name: String,
-    /// [`SERVER`] or [`CLIENT`].
-    pub(super) kind: u8,
-    #[serde(serialize_with = "as_nanoseconds")]
-    pub(super) start_time_unix_nano: SystemTime,
-    #[serde(serialize_with = "as_nanoseconds")]
-    pub(super) end_time_unix_nano: SystemTime,
-    pub(super) attributes: Vec<Attribute<'a>>,
-    pub(super) status: SpanStatus<'a>,
-}
-
-/// How a span ended; empty if nothing failed.
-#[derive(Default, Serialize)]
-pub(super) struct SpanStatus<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<u8>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<Cow<'a, str>>,
+/// A span that has ended, put straight into a buffer that is used again.
+pub(super) struct SpanWriter<'a> {
+    to: &'a mut Vec<u8>,
+    has_attributes: bool,
 }
 
 /// Kinds of spans: a request that is answered, and one that is made.
-pub(super) const SERVER: u8 = 2;
-pub(super) const CLIENT: u8 = 3;
+pub(super) const SERVER: u64 = 2;
+pub(super) const CLIENT: u64 = 3;
 
-impl<'a> SpanStatus<'a> {
-    pub(super) const fn failed(message: Option<Cow<'a, str>>) -> Self {
-        Self { code: Some(2), message }
+impl<'a> SpanWriter<'a> {
+    /// Begins a span; `kind` is [`SERVER`] or [`CLIENT`].
+    pub(super) fn begin(
+        to: &'a mut Vec<u8>,
+        context: &TraceParent,
+        parent: Option<&str>,
+        (kind, name): (u64, &str),
+        [start, end]: [SystemTime; 2],
+    ) -> Self {
+        to.clear();
+        to.extend_from_slice(b"{\"kind\":");
+        put_number(kind, to);
+        let texts = [
+            ("traceId", Some(context.trace())),
+            ("spanId", Some(context.span())),
+            ("parentSpanId", parent),
+            ("name", Some(name)),
+        ];
+        for (field, text) in texts.into_iter().filter_map(|(field, text)| Some((field, text?))) {
+            put_field(field, to);
+            put_quoted(text, to);
+        }
+        for (field, time) in [("startTimeUnixNano", start), ("endTimeUnixNano", end)] {
+            put_field(field, to);
+            put_long(since_epoch(time), to);
+        }
+        to.extend_from_slice(b",\"attributes\":[");
+        Self { to, has_attributes: false }
     }
+
+    /// Adds an attribute that is a text.
+    pub(super) fn text(&mut self, key: &str, value: &str) {
+        self.attribute(key, "stringValue");
+        put_quoted(value, self.to);
+        self.to.extend_from_slice(b"}}");
+    }
+
+    /// Adds an attribute that is a number.
+    pub(super) fn number(&mut self, key: &str, value: u64) {
+        self.attribute(key, "intValue");
+        put_long(value, self.to);
+        self.to.extend_from_slice(b"}}");
+    }
+
+    /// Ends the span. One that has failed says why, if that is known.
+    pub(super) fn end(self, has_failed: bool, message: Option<&str>) {
+        self.to.extend_from_slice(if has_failed { b"],\"status\":{\"code\":2" } else { b"],\"status\":{" });
+        if let Some(message) = message.filter(|_| has_failed) {
+            put_field("message", self.to);
+            put_quoted(message, self.to);
+        }
+        self.to.extend_from_slice(b"}}");
+    }
+
+    fn attribute(&mut self, key: &str, kind: &str) {
+        let comma: &[u8] = if std::mem::replace(&mut self.has_attributes, true) { b"," } else { b"" };
+        for part in [comma, b"{\"key\":\"", key.as_bytes(), b"\",\"value\":{\"", kind.as_bytes(), b"\":"] {
+            self.to.extend_from_slice(part);
+        }
+    }
+}
+
+fn put_field(name: &str, to: &mut Vec<u8>) {
+    for part in [b",\"", name.as_bytes(), b"\":"] {
+        to.extend_from_slice(part);
+    }
+}
+
+/// Adds a number of 64 bits, which is a text in the JSON of Protocol Buffers.
+fn put_long(value: u64, to: &mut Vec<u8>) {
+    to.push(b'"');
+    put_number(value, to);
+    to.push(b'"');
+}
+
+fn since_epoch(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl<'a> Attribute<'a> {
@@ -73,10 +130,6 @@ impl<'a> Attribute<'a> {
 
     pub fn text(key: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Self {
         Self { key: key.into(), value: AttributeValue::Text(value.into()) }
-    }
-
-    pub fn number(key: impl Into<Cow<'a, str>>, value: i64) -> Self {
-        Self { key: key.into(), value: AttributeValue::Integer(value) }
     }
 }
 
@@ -136,7 +189,7 @@ pub fn metric_request(resource: &Value, metrics: &[Value]) -> Vec<u8> {
 /// A moment as OTLP in JSON has it.
 #[must_use]
 pub fn nanoseconds(time: SystemTime) -> String {
-    time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos().to_string()
+    since_epoch(time).to_string()
 }
 
 pub(super) fn as_nanoseconds<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
@@ -145,4 +198,38 @@ pub(super) fn as_nanoseconds<S: Serializer>(time: &SystemTime, serializer: S) ->
 
 fn as_text<S: Serializer>(number: &i64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(number)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn a_span_is_json_whatever_is_in_it() {
+        let context = TraceParent::parse(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap();
+        let at = |nanoseconds| UNIX_EPOCH + Duration::from_nanos(nanoseconds);
+        let mut json = b"what was there".to_vec();
+        let mut span = SpanWriter::begin(&mut json, &context, None, (CLIENT, "a\"b\n"), [at(7), at(u64::MAX)]);
+        span.text("text", "\\\u{1}\u{e9}");
+        span.number("number", 3);
+        span.end(true, Some("a \"reason\""));
+        let written: Value = serde_json::from_slice(&json).unwrap();
+        let expected = json!({
+            "kind": 3, "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331", "name": "a\"b\n",
+            "startTimeUnixNano": "7", "endTimeUnixNano": u64::MAX.to_string(),
+            "attributes": [
+                { "key": "text", "value": { "stringValue": "\\\u{1}\u{e9}" } },
+                { "key": "number", "value": { "intValue": "3" } },
+            ],
+            "status": { "code": 2, "message": "a \"reason\"" },
+        });
+        assert_eq!(written, expected);
+        SpanWriter::begin(&mut json, &context, Some("b7ad6b7169203331"), (SERVER, "a"), [at(1), at(2)])
+            .end(false, None);
+        let written: Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!((&written["parentSpanId"], &written["status"]), (&json!("b7ad6b7169203331"), &json!({})));
+        assert_eq!(written["attributes"], json!([]));
+    }
 }

@@ -7,7 +7,6 @@
 use std::{
     borrow::Cow,
     cell::RefCell,
-    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -23,15 +22,12 @@ use super::{
     CallId, CallOutcome, CallRecord, TraceParent,
     call::{shown, without_query, without_secrets},
     export_queue::SPANS,
-    otlp::{Attribute, CLIENT, SERVER, Span, SpanStatus},
+    otlp::{CLIENT, SERVER, SpanWriter},
     printable,
 };
 
 /// How many attempts of one call are recorded. A call asks its client a few times, and sends again a few times each.
 const ATTEMPTS: usize = 64;
-
-/// How many attributes a span has at most.
-const MOST_ATTRIBUTES: usize = 24;
 
 /// How much of a message is recorded, in bytes.
 const MESSAGE: usize = 512;
@@ -164,22 +160,31 @@ impl CallSpan {
     }
 
     /// Queues the spans of a finished call.
-    pub(super) fn write(&self, record: &CallRecord<'_>) {
-        let progress = self.progress.lock();
-        push(&self.span(record, &progress));
-        for (at, attempt) in progress.attempts.iter().enumerate() {
-            push(&self.attempt_span(record, &progress, (at, attempt)));
+    pub(super) fn write(&self, record: &CallRecord<'_>, call_id: &str) {
+        thread_local! {
+            static JSON: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
+        let progress = self.progress.lock();
+        JSON.with_borrow_mut(|json| {
+            self.put(record, &progress, call_id, json);
+            SPANS.push(Bytes::copy_from_slice(json));
+            for (at, attempt) in (1..).zip(&progress.attempts) {
+                self.put_attempt(record, &progress, (at, attempt), json);
+                SPANS.push(Bytes::copy_from_slice(json));
+            }
+        });
     }
 
-    fn span<'a>(&'a self, record: &'a CallRecord<'_>, progress: &'a CallProgress) -> Span<'a> {
+    fn put(&self, record: &CallRecord<'_>, progress: &CallProgress, call_id: &str, to: &mut Vec<u8>) {
         let is_routed = record.upstream != "-";
         // What nobody serves may be called anything.
-        let name = is_routed.then(|| shown(record.name)).filter(|name| !name.is_empty());
-        let mut attributes = Vec::with_capacity(MOST_ATTRIBUTES);
-        attributes.push(Attribute::text("mcp.method.name", record.method));
-        add_target(&mut attributes, record.method, record.name);
-        add_client(&mut attributes, record);
+        let name = if is_routed { shown(record.name) } else { "" };
+        let (name, parent) = (span_name(record.method, name), record.trace.map(TraceParent::span));
+        let times = [self.start, self.start + record.took];
+        let mut span = SpanWriter::begin(to, &self.context, parent, (SERVER, &name), times);
+        span.text("mcp.method.name", record.method);
+        put_target(&mut span, record.method, record.name);
+        put_client(&mut span, record);
         let texts = [
             ("jsonrpc.request.id", Some(record.request)),
             ("mcp.protocol.version", progress.version.as_deref()),
@@ -192,59 +197,41 @@ impl CallSpan {
             ("weir.rule", record.rule),
             ("weir.approved_by", record.approved_by),
         ];
-        let texts = texts.into_iter().filter_map(|(key, text)| Some((key, text.filter(|text| !text.is_empty())?)));
-        attributes.extend(texts.map(|(key, text)| Attribute::text(key, printable(text))));
-        attributes.push(Attribute::text("weir.call_id", record.id.to_string()));
-        attributes.push(Attribute::text("weir.era", record.era.text()));
-        attributes.push(Attribute::number("weir.attempts", record.attempts.into()));
-        let status = add_outcome(&mut attributes, record, progress);
-        Span {
-            trace_id: self.context.trace(),
-            span_id: self.context.span(),
-            parent_span_id: record.trace.map(TraceParent::span),
-            name: name.map_or_else(|| record.method.to_owned(), |name| span_name(record.method, name)),
-            kind: SERVER,
-            start_time_unix_nano: self.start,
-            end_time_unix_nano: self.start + record.took,
-            attributes,
-            status,
+        for (key, text) in texts {
+            if let Some(text) = text.filter(|text| !text.is_empty()) {
+                span.text(key, &printable(text));
+            }
         }
+        span.text("weir.call_id", call_id);
+        span.text("weir.era", record.era.text());
+        span.number("weir.attempts", record.attempts.into());
+        end(span, record, progress);
     }
 
-    fn attempt_span<'a>(
-        &'a self,
-        record: &'a CallRecord<'_>,
-        progress: &'a CallProgress,
-        (at, attempt): (usize, &'a AttemptSpan),
-    ) -> Span<'a> {
+    fn put_attempt(
+        &self,
+        record: &CallRecord<'_>,
+        progress: &CallProgress,
+        (at, attempt): (u64, &AttemptSpan),
+        to: &mut Vec<u8>,
+    ) {
         let target = progress.target.as_deref().unwrap_or_default();
-        let mut attributes = Vec::with_capacity(MOST_ATTRIBUTES);
-        attributes.push(Attribute::text("mcp.method.name", record.method));
-        attributes.push(Attribute::text("weir.upstream", record.upstream));
-        attributes.push(Attribute::number("weir.attempt", i64::try_from(at + 1).unwrap_or(i64::MAX)));
-        add_target(&mut attributes, record.method, target);
-        add_server(&mut attributes, progress.address.as_ref(), attempt.status);
-        let status = match &attempt.failure {
+        let (name, parent) = (span_name(record.method, shown(target)), Some(self.context.span()));
+        let times = [attempt.start, attempt.end.or(progress.answered).unwrap_or(self.start + record.took)];
+        let mut span = SpanWriter::begin(to, &attempt.context, parent, (CLIENT, &name), times);
+        span.text("mcp.method.name", record.method);
+        span.text("weir.upstream", record.upstream);
+        span.number("weir.attempt", at);
+        put_target(&mut span, record.method, target);
+        put_server(&mut span, progress.address.as_ref(), attempt.status);
+        match &attempt.failure {
             Some(AttemptFailure { kind, why }) => {
-                attributes.push(Attribute::text("error.type", &**kind));
-                SpanStatus::failed(Some(Cow::Borrowed(why)))
+                span.text("error.type", kind);
+                span.end(true, Some(why));
             }
             // The one that brings the answer comes to what the call comes to, unless Weir has decided that.
-            None if attempt.end.is_none() && record.outcome.is_of_attempt() => {
-                add_outcome(&mut attributes, record, progress)
-            }
-            None => SpanStatus::default(),
-        };
-        Span {
-            trace_id: attempt.context.trace(),
-            span_id: attempt.context.span(),
-            parent_span_id: Some(self.context.span()),
-            name: span_name(record.method, shown(target)),
-            kind: CLIENT,
-            start_time_unix_nano: attempt.start,
-            end_time_unix_nano: attempt.end.or(progress.answered).unwrap_or(self.start + record.took),
-            attributes,
-            status,
+            None if attempt.end.is_none() && record.outcome.is_of_attempt() => end(span, record, progress),
+            None => span.end(false, None),
         }
     }
 }
@@ -258,99 +245,82 @@ impl CallProgress {
     }
 }
 
-fn push(span: &Span<'_>) {
-    thread_local! {
-        static JSON: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    }
-    JSON.with_borrow_mut(|json| {
-        json.clear();
-        match serde_json::to_writer(&mut *json, span) {
-            Ok(()) => SPANS.push(Bytes::copy_from_slice(json)),
-            Err(_) => SPANS.note_dropped(1),
-        }
-    });
-}
-
 fn message(why: &str) -> Cow<'_, str> {
     printable(&why[..why.floor_char_boundary(MESSAGE)])
 }
 
 /// The method, and what it is about where that is one of few.
-fn span_name(called: &str, target: &str) -> String {
+fn span_name<'a>(called: &'a str, target: &str) -> Cow<'a, str> {
     match called {
-        method::TOOLS_CALL | method::PROMPTS_GET if !target.is_empty() => format!("{called} {}", printable(target)),
-        _ => called.to_owned(),
+        method::TOOLS_CALL | method::PROMPTS_GET if !target.is_empty() => {
+            Cow::Owned([called, " ", &printable(target)].concat())
+        }
+        _ => Cow::Borrowed(called),
     }
 }
 
 /// What is called.
-fn add_target<'a>(attributes: &mut Vec<Attribute<'a>>, called: &str, target: &'a str) {
+fn put_target(span: &mut SpanWriter<'_>, called: &str, target: &str) {
     if called == method::TOOLS_CALL {
-        attributes.push(Attribute::text("gen_ai.operation.name", "execute_tool"));
+        span.text("gen_ai.operation.name", "execute_tool");
     }
-    let (key, target) = match called {
-        method::TOOLS_CALL => ("gen_ai.tool.name", printable(without_query(target))),
-        method::PROMPTS_GET => ("gen_ai.prompt.name", printable(without_query(target))),
+    if target.is_empty() {
+        return;
+    }
+    match called {
+        method::TOOLS_CALL => span.text("gen_ai.tool.name", &printable(without_query(target))),
+        method::PROMPTS_GET => span.text("gen_ai.prompt.name", &printable(without_query(target))),
         method::RESOURCES_READ | method::SUBSCRIBE | method::UNSUBSCRIBE => {
-            ("mcp.resource.uri", Cow::Owned(printable(&without_secrets(target)).into_owned()))
+            span.text("mcp.resource.uri", &printable(&without_secrets(target)));
         }
-        _ => return,
-    };
-    if !target.is_empty() {
-        attributes.push(Attribute::text(key, target));
+        _ => {}
     }
 }
 
 /// Who has called, and over what.
-fn add_client<'a>(attributes: &mut Vec<Attribute<'a>>, record: &'a CallRecord<'_>) {
+fn put_client(span: &mut SpanWriter<'_>, record: &CallRecord<'_>) {
     match record.peer {
-        Some(peer) => add_peer(attributes, peer, record.status),
-        None => attributes.push(Attribute::text("network.transport", "pipe")),
+        Some(peer) => {
+            span.text("network.transport", "tcp");
+            span.text("network.protocol.name", "http");
+            span.text("client.address", &peer.ip().to_string());
+            span.number("client.port", peer.port().into());
+            span.number("http.response.status_code", record.status.into());
+        }
+        None => span.text("network.transport", "pipe"),
     }
-    let principal = record.principal.filter(|_| WITH_PRINCIPAL.load(Relaxed));
-    attributes.extend(principal.map(|principal| Attribute::text("user.id", principal.subject.as_str())));
-}
-
-fn add_peer(attributes: &mut Vec<Attribute<'_>>, peer: SocketAddr, status: u16) {
-    attributes.push(Attribute::text("network.transport", "tcp"));
-    attributes.push(Attribute::text("network.protocol.name", "http"));
-    attributes.push(Attribute::text("client.address", peer.ip().to_string()));
-    attributes.push(Attribute::number("client.port", peer.port().into()));
-    attributes.push(Attribute::number("http.response.status_code", status.into()));
+    if let Some(principal) = record.principal.filter(|_| WITH_PRINCIPAL.load(Relaxed)) {
+        span.text("user.id", &principal.subject);
+    }
 }
 
 /// Whom an attempt was made at, and over what.
-fn add_server<'a>(attributes: &mut Vec<Attribute<'a>>, address: Option<&'a (String, u16)>, status: Option<u16>) {
-    let Some((host, port)) = address else {
-        attributes.push(Attribute::text("network.transport", "pipe"));
-        return;
-    };
-    attributes.push(Attribute::text("network.transport", "tcp"));
-    attributes.push(Attribute::text("network.protocol.name", "http"));
-    attributes.push(Attribute::text("server.address", host));
-    attributes.push(Attribute::number("server.port", (*port).into()));
-    attributes.extend(status.map(|status| Attribute::number("http.response.status_code", status.into())));
+fn put_server(span: &mut SpanWriter<'_>, address: Option<&(String, u16)>, status: Option<u16>) {
+    let Some((host, port)) = address else { return span.text("network.transport", "pipe") };
+    span.text("network.transport", "tcp");
+    span.text("network.protocol.name", "http");
+    span.text("server.address", host);
+    span.number("server.port", (*port).into());
+    if let Some(status) = status {
+        span.number("http.response.status_code", status.into());
+    }
 }
 
-/// What a call came to.
-fn add_outcome<'a>(
-    attributes: &mut Vec<Attribute<'a>>,
-    record: &'a CallRecord<'_>,
-    progress: &'a CallProgress,
-) -> SpanStatus<'a> {
+/// Ends a span with what the call came to.
+fn end(mut span: SpanWriter<'_>, record: &CallRecord<'_>, progress: &CallProgress) {
     if matches!(record.outcome, CallOutcome::Ok | CallOutcome::SignIn | CallOutcome::Approval) {
-        return SpanStatus::default();
+        return span.end(false, None);
     }
     let code = progress.code.filter(|_| record.outcome == CallOutcome::Error).map(|code| code.to_string());
     if let Some(code) = &code {
-        attributes.push(Attribute::text("rpc.response.status_code", code.clone()));
+        span.text("rpc.response.status_code", code);
     }
     let failed = progress.attempts.last().and_then(|attempt| attempt.failure.as_ref());
-    let kind = match (code, failed) {
-        (Some(code), _) => Cow::Owned(code),
-        (None, Some(failure)) if record.outcome == CallOutcome::Failed => Cow::Borrowed(&*failure.kind),
-        (None, _) => Cow::Borrowed(record.outcome.text()),
+    let kind = match (&code, failed) {
+        (Some(code), _) => code,
+        (None, Some(failure)) if record.outcome == CallOutcome::Failed => &*failure.kind,
+        (None, _) => record.outcome.text(),
     };
-    attributes.push(Attribute::text("error.type", kind));
-    SpanStatus::failed(record.failure.map(message))
+    span.text("error.type", kind);
+    span.end(true, record.failure.map(message).as_deref());
 }

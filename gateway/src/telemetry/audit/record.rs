@@ -100,29 +100,33 @@ impl<'a> Record<'a> {
     }
 
     fn quoted(&mut self, value: &str) {
-        let value = &value[..value.floor_char_boundary(LONGEST)];
-        self.0.push(b'"');
-        let (mut rest, acts) = (value.as_bytes(), |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f));
-        // Nearly every text needs no escapes. All of it is looked at, so that many bytes are at a time.
-        if !rest.iter().fold(false, |any, byte| any | acts(byte)) {
-            self.0.extend_from_slice(rest);
-            self.0.push(b'"');
-            return;
-        }
-        while let Some(at) = rest.iter().position(acts) {
-            self.0.extend_from_slice(&rest[..at]);
-            match rest[at] {
-                byte @ (b'"' | b'\\') => self.0.extend_from_slice(&[b'\\', byte]),
-                byte => {
-                    self.0.extend_from_slice(b"\\u00");
-                    put_hex(&[byte], self.0);
-                }
-            }
-            rest = &rest[at + 1..];
-        }
-        self.0.extend_from_slice(rest);
-        self.0.push(b'"');
+        put_quoted(&value[..value.floor_char_boundary(LONGEST)], self.0);
     }
+}
+
+/// Adds a text as a string of JSON (RFC 8259 §7).
+pub(in crate::telemetry) fn put_quoted(value: &str, to: &mut Vec<u8>) {
+    to.push(b'"');
+    let (mut rest, acts) = (value.as_bytes(), |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f));
+    // Nearly every text needs no escapes. All of it is looked at, so that many bytes are at a time.
+    if !rest.iter().fold(false, |any, byte| any | acts(byte)) {
+        to.extend_from_slice(rest);
+        to.push(b'"');
+        return;
+    }
+    while let Some(at) = rest.iter().position(acts) {
+        to.extend_from_slice(&rest[..at]);
+        match rest[at] {
+            byte @ (b'"' | b'\\') => to.extend_from_slice(&[b'\\', byte]),
+            byte => {
+                to.extend_from_slice(b"\\u00");
+                put_hex(&[byte], to);
+            }
+        }
+        rest = &rest[at + 1..];
+    }
+    to.extend_from_slice(rest);
+    to.push(b'"');
 }
 
 /// Adds the decimal digits of a number.
