@@ -132,16 +132,18 @@ async fn answers(
     mut client: OwnedWriteHalf,
     faults: &watch::Receiver<Fault>,
 ) -> io::Result<()> {
+    let fault = *faults.borrow();
     let (mut buffer, mut passed) = ([0; 16 * 1024], 0);
     loop {
         let read = server.read(&mut buffer).await?;
         if read == 0 {
             return client.shutdown().await;
         }
+        if *faults.borrow() == Fault::Drop {
+            continue;
+        }
         let bytes = &buffer[..read];
-        let fault = *faults.borrow();
         match fault {
-            Fault::Drop => continue,
             Fault::HalfClose => {
                 client.shutdown().await?;
                 return std::future::pending().await;
