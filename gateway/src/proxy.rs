@@ -22,6 +22,7 @@ mod legacy;
 mod forward;
 mod handover;
 mod pending_answer;
+pub mod recorder;
 mod restore;
 mod retire;
 mod route;

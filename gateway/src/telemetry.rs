@@ -24,7 +24,7 @@ mod writer;
 
 use std::{
     io::IsTerminal,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -42,6 +42,21 @@ pub use span::{CallSpan, sample};
 pub use trace::{TRACEPARENT, TraceParent};
 use writer::Buffered;
 pub use writer::Flush;
+
+/// What writes records that still wait.
+static BEFORE_END: OnceLock<fn()> = OnceLock::new();
+
+/// Has this called before the log or the audit log is closed: it writes the records that still wait.
+pub fn before_end(write_rest: fn()) {
+    // There is one such place in a process.
+    BEFORE_END.get_or_init(|| write_rest);
+}
+
+fn write_rest() {
+    if let Some(write_rest) = BEFORE_END.get() {
+        write_rest();
+    }
+}
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

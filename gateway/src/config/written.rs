@@ -149,7 +149,7 @@ table! {
         keep: Count,
         /// How long complete files are kept. Default: as long as there are no more than `keep`.
         max_age: Period,
-        /// When records are on disk for certain: `"interval"` is four times a second, `"each"` at once. Default: `"interval"`.
+        /// When records are on disk for certain: `"interval"` is four times a second, `"each"` some 20 ms after each call. Default: `"interval"`.
         sync: WrittenSync,
         /// What a record holds of a call's arguments: `"digest"` is an HMAC with the log's key, `"full"` also the arguments
         /// themselves, up to 64 KiB. Arguments may hold secrets. Default: `"digest"`.

@@ -97,8 +97,7 @@ pub(super) fn end(mut call: EndedCall) {
 }
 
 /// The calls that run, the oldest first, and those that ended, the newest first.
-#[must_use]
-pub fn calls() -> (Vec<CallSummary>, Vec<EndedCall>) {
+pub(super) fn calls() -> (Vec<CallSummary>, Vec<EndedCall>) {
     let activity = ACTIVITY.lock();
     let mut seen = HashSet::new();
     let mut running: Vec<CallSummary> = activity.running.iter().flatten().cloned().collect();

@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, OnceLock, PoisonError},
-    time::Instant,
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
@@ -32,6 +32,7 @@ use super::{
     answer_stream::AnswerStream,
     decide::Labels,
     pending_answer::PendingAnswer,
+    recorder,
     sign_in::told,
 };
 
@@ -115,6 +116,15 @@ pub struct CallLog {
     running: Option<RunningCall>,
     /// What the limits of calls have given it.
     permit: Option<CallPermit>,
+}
+
+/// A call that is over, and whose records are to be written.
+pub(super) struct FinishedCall {
+    log: CallLog,
+    at: SystemTime,
+    took: Duration,
+    status: u16,
+    sent: u64,
 }
 
 impl Answer {
@@ -381,9 +391,9 @@ impl CallLog {
         self.text.get(start..self.ends[place]).unwrap_or_default()
     }
 
-    /// Writes the session: `sent` bytes of the answer are out, or it will never be.
+    /// The call is over: `sent` bytes of the answer are out, or it will never be. Its records are written soon.
     pub fn finish(mut self, status: u16, sent: u64) {
-        let outcome = match (&self.failure, self.outcome) {
+        self.outcome = match (&self.failure, self.outcome) {
             (Some(why), _) if why == NEEDS_SIGN_IN => CallOutcome::SignIn,
             (Some(_), CallOutcome::Ok | CallOutcome::ToolError) => CallOutcome::Failed,
             (None, _) if status == CLIENT_GONE => CallOutcome::Cancelled,
@@ -391,42 +401,56 @@ impl CallLog {
         };
         let took = self.start.elapsed();
         let finite = (self.part(0) != method::LISTEN).then_some(took);
-        self.upstream.as_ref().map_or(&OWN_CALLS, |upstream| &upstream.calls).count(outcome, self.attempts, finite);
-        let labels = self
+        self.upstream.as_ref().map_or(&OWN_CALLS, |upstream| &upstream.calls).count(
+            self.outcome,
+            self.attempts,
+            finite,
+        );
+        (self._use, self.permit) = (None, None);
+        recorder::record(FinishedCall { log: self, at: SystemTime::now(), took, status, sent });
+    }
+}
+
+impl FinishedCall {
+    /// Writes all records of it.
+    pub(super) fn write(self) {
+        let Self { mut log, at, took, status, sent } = self;
+        let labels = log
             .labels
             .as_ref()
             .map(|labels| std::mem::take(&mut *labels.lock().unwrap_or_else(PoisonError::into_inner)));
         let record = CallRecord {
-            id: self.id,
-            upstream: self.upstream.as_ref().map_or("-", |upstream| upstream.name()),
-            account: self.upstream.as_ref().and_then(|upstream| Some(&*upstream.account()?.name)),
-            method: self.part(0),
-            name: self.part(1),
-            request: self.part(2),
-            era: self.era,
-            principal: self.caller.as_ref().map(|caller| caller.principal()),
-            client: self.client(),
-            session: self.session.as_deref(),
-            trace: self.trace.as_ref(),
-            span: self.span.as_deref(),
-            peer: self.peer,
+            id: log.id,
+            at,
+            upstream: log.upstream.as_ref().map_or("-", |upstream| upstream.name()),
+            account: log.upstream.as_ref().and_then(|upstream| Some(&*upstream.account()?.name)),
+            method: log.part(0),
+            name: log.part(1),
+            request: log.part(2),
+            era: log.era,
+            principal: log.caller.as_ref().map(|caller| caller.principal()),
+            client: log.client(),
+            session: log.session.as_deref(),
+            trace: log.trace.as_ref(),
+            span: log.span.as_deref(),
+            peer: log.peer,
             status,
-            attempts: self.attempts,
+            attempts: log.attempts,
             took,
-            received: self.received as u64,
+            received: log.received as u64,
             sent,
-            outcome,
-            rule: self.rule.as_deref(),
-            approved_by: self.approved.as_ref().and_then(|by| by.get()).map(String::as_str),
-            shadow: self.shadow.as_deref(),
+            outcome: log.outcome,
+            rule: log.rule.as_deref(),
+            approved_by: log.approved.as_ref().and_then(|by| by.get()).map(String::as_str),
+            shadow: log.shadow.as_deref(),
             labels: labels.as_deref().unwrap_or_default(),
-            failure: self.failure.as_deref(),
-            arguments: self.arguments.as_ref(),
+            failure: log.failure.as_deref(),
+            arguments: log.arguments.as_ref(),
         };
         record.write();
-        let text = std::mem::take(&mut self.text);
-        let (facts, attempts, received) = (self.facts(text), self.attempts, self.received as u64);
-        let (rule, failure) = (self.rule.take(), self.failure.take());
+        let text = std::mem::take(&mut log.text);
+        let (facts, outcome, attempts, received) = (log.facts(text), log.outcome, log.attempts, log.received as u64);
+        let (rule, failure) = (log.rule.take(), log.failure.take());
         activity::end(EndedCall { facts, took, outcome, status, attempts, rule, failure, received, sent });
     }
 }

@@ -31,6 +31,7 @@ use std::{
     fmt, io,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
+    time::SystemTime,
 };
 
 use bytes::Bytes;
@@ -53,6 +54,8 @@ pub use verify::{Anchor, ChainReport, verify};
 
 /// How many bytes of arguments a record holds at most.
 const ARGUMENTS: usize = 64 * 1024;
+/// Up to so many bytes a call's message is kept until its arguments are digested.
+const KEPT: usize = 4096;
 
 static LOG: OnceLock<AuditLog> = OnceLock::new();
 
@@ -78,8 +81,9 @@ pub struct AuditError {
 /// What a record says of a call's arguments.
 #[derive(Clone)]
 pub struct RecordedArguments {
-    digest: hmac::Tag,
-    full: Option<Bytes>,
+    /// None if it is made when the record is: small arguments are kept for that.
+    digest: Option<hmac::Tag>,
+    raw: Option<Bytes>,
 }
 
 /// Starts the audit log of this process.
@@ -102,19 +106,25 @@ pub fn start(config: &AuditConfig) -> Result<AuditFlush, AuditError> {
 
 impl Drop for AuditFlush {
     fn drop(&mut self) {
+        super::write_rest();
         self.0.close();
     }
 }
 
-/// Records something, if there is an audit log. Waits for nothing.
+/// Records what happens now, if there is an audit log. Waits for nothing.
 pub fn write(event_type: &str, fill: impl FnOnce(&mut Record<'_>)) {
+    write_at(SystemTime::now(), event_type, fill);
+}
+
+/// The same for what happened at this time.
+pub(super) fn write_at(at: SystemTime, event_type: &str, fill: impl FnOnce(&mut Record<'_>)) {
     thread_local! {
         static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
     let Some(log) = LOG.get() else { return };
     BODY.with_borrow_mut(|body| {
         body.clear();
-        let mut record = Record::begin(body, event_type);
+        let mut record = Record::begin(body, at, event_type);
         fill(&mut record);
         record.end();
         // What acts on a terminal does not stand for itself.
@@ -141,22 +151,30 @@ impl RecordedArguments {
     pub fn of(message: &Message) -> Option<Self> {
         let log = LOG.get()?;
         let arguments = message.raw(Field::Arguments).or_else(|| message.raw(Field::Uri))?;
-        let full = log.arguments == AuditArguments::Full && arguments.len() <= ARGUMENTS;
-        Some(Self { digest: hmac::sign(&log.key, arguments), full: full.then(|| message.bytes().slice_ref(arguments)) })
+        let is_small = message.bytes().len() <= KEPT;
+        let is_told = log.arguments == AuditArguments::Full && arguments.len() <= ARGUMENTS;
+        Some(Self {
+            digest: (!is_small).then(|| hmac::sign(&log.key, arguments)),
+            raw: (is_small || is_told).then(|| message.bytes().slice_ref(arguments)),
+        })
     }
 
     /// Adds them to a record.
     pub fn record(&self, record: &mut Record<'_>) {
-        record.digest("arguments_digest", "hmac-sha256", self.digest.as_ref());
-        if let Some(full) = &self.full {
-            record.json("arguments", full);
+        let Some(log) = LOG.get() else { return };
+        let raw = self.raw.as_deref();
+        if let Some(digest) = self.digest.or_else(|| Some(hmac::sign(&log.key, raw?))) {
+            record.digest("arguments_digest", "hmac-sha256", digest.as_ref());
+        }
+        if let Some(raw) = raw.filter(|_| log.arguments == AuditArguments::Full) {
+            record.json("arguments", raw);
         }
     }
 }
 
 impl fmt::Debug for RecordedArguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecordedArguments").field("digest", &self.digest).finish_non_exhaustive()
+        f.debug_struct("RecordedArguments").finish_non_exhaustive()
     }
 }
 

@@ -84,6 +84,8 @@ pub enum CallOutcome {
 pub struct CallRecord<'a> {
     /// Which call it is.
     pub id: CallId,
+    /// When it ended.
+    pub at: SystemTime,
     /// The upstream that answered; `-` if Weir did.
     pub upstream: &'a str,
     /// Which account of its service that is, where it has several.
@@ -191,7 +193,7 @@ impl CallRecord<'_> {
     }
 
     fn audit(&self, call_id: &str, client_address: Option<&str>) {
-        audit::write("call", |record| {
+        audit::write_at(self.at, "call", |record| {
             if let Some(principal) = self.principal {
                 record.text("principal_id", &principal.subject);
                 record.maybe("issuer", principal.issuer.as_deref());

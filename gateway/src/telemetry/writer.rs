@@ -239,6 +239,7 @@ impl WriterShared {
 
 impl Drop for Flush {
     fn drop(&mut self) {
+        super::write_rest();
         self.shared.flush(STALLED, true);
     }
 }

@@ -5,7 +5,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    proxy::activity::{self, CallSummary, EndedCall},
+    proxy::{
+        activity::{CallSummary, EndedCall},
+        recorder,
+    },
     session::{Session, Sessions},
 };
 
@@ -54,7 +57,7 @@ struct SessionReport<'a> {
 
 /// The calls that run, and the last ones that ended, the newest first.
 pub(super) fn calls() -> Bytes {
-    let (running, ended) = activity::calls();
+    let (running, ended) = recorder::calls();
     let count = running.len();
     let running: Vec<_> = running.iter().take(LISTED).map(|facts| CallReport::of(facts, None)).collect();
     let ended: Vec<_> = ended.iter().map(|call| CallReport::of(&call.facts, Some(EndReport::of(call)))).collect();

@@ -13,10 +13,7 @@ use weir_mcp::{Era, Message, method};
 
 use crate::{
     caller::Caller,
-    proxy::{
-        CallLog, RequestContext,
-        activity::{self, EndedCall},
-    },
+    proxy::{CallLog, RequestContext, activity::EndedCall, recorder},
     session::Endpoint,
     upstream::{Upstream, own},
 };
@@ -200,7 +197,7 @@ fn last_calls(caller: &Arc<Caller>) -> Vec<EndedCall> {
         let asks = matches!(call.facts.method(), method::TOOLS_CALL | method::PROMPTS_GET | method::RESOURCES_READ);
         asks && call.facts.is_of(caller)
     };
-    activity::calls().1.into_iter().filter(is_theirs).take(LAST_CALLS).collect()
+    recorder::calls().1.into_iter().filter(is_theirs).take(LAST_CALLS).collect()
 }
 
 /// How an upstream stands. What may name machines and programs is for the operator alone.

@@ -178,7 +178,7 @@ impl AuditChain {
             File::open(folder)?.sync_all()?;
         }
         if !tail.torn.is_empty() {
-            let mut note = Record::begin(notes, "line_torn");
+            let mut note = Record::begin(notes, SystemTime::now(), "line_torn");
             note.number("torn_bytes", tail.torn.len() as u64);
             note.digest("torn_digest", "sha256", &hash(&tail.torn));
             note.end();
@@ -191,7 +191,7 @@ impl AuditChain {
         match self.head {
             // The chain goes on from what this process has written, so that the gap shows.
             Some(own) if last.seq < own.seq => {
-                let mut note = Record::begin(notes, "log_cut");
+                let mut note = Record::begin(notes, SystemTime::now(), "log_cut");
                 note.number("found_seq", last.seq);
                 note.end();
                 tracing::error!(
@@ -236,7 +236,7 @@ impl AuditChain {
         let outdated = files.into_iter().enumerate().take_while(|(at, (_, path))| *at < surplus || is_old(path));
         let (last, paths): (Vec<u64>, Vec<PathBuf>) = outdated.map(|(_, file)| file).unzip();
         if let Some(last) = last.last() {
-            let mut note = Record::begin(notes, "files_removed");
+            let mut note = Record::begin(notes, SystemTime::now(), "files_removed");
             note.number("first_seq", last + 1);
             note.end();
         }

@@ -6,7 +6,7 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use super::{chain::AuditChain, record::Record};
@@ -168,7 +168,7 @@ impl AuditQueue {
         let missing = std::mem::take(&mut records.lost);
         drop(records);
         if missing > 0 {
-            let mut note = Record::begin(batch, "records_lost");
+            let mut note = Record::begin(batch, SystemTime::now(), "records_lost");
             note.number("count", missing);
             note.end();
         }

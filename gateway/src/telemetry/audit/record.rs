@@ -13,9 +13,9 @@ const SECONDS_A_DAY: u64 = 86_400;
 pub struct Record<'a>(&'a mut Vec<u8>);
 
 impl<'a> Record<'a> {
-    pub(super) fn begin(body: &'a mut Vec<u8>, event_type: &str) -> Self {
+    pub(super) fn begin(body: &'a mut Vec<u8>, at: SystemTime, event_type: &str) -> Self {
         body.extend_from_slice(b"\"occurred_at\":\"");
-        put_time(SystemTime::now(), body);
+        put_time(at, body);
         body.push(b'"');
         let mut record = Self(body);
         record.text("event_type", event_type);
@@ -248,7 +248,7 @@ mod tests {
     fn a_record_is_one_line_of_json_whatever_is_in_it() {
         let mut body = b"{\"seq\":1".to_vec();
         body.push(b',');
-        let mut record = Record::begin(&mut body, "call");
+        let mut record = Record::begin(&mut body, UNIX_EPOCH, "call");
         record.text("name", "a\"b\\c\n\u{1}\u{e9}");
         record.texts("groups", &["x".to_owned(), "y\t".to_owned()]);
         record.texts("none", &[]);

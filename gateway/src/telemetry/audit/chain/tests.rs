@@ -72,7 +72,7 @@ impl Log {
 
 fn body(number: usize) -> Vec<u8> {
     let mut body = Vec::new();
-    let mut record = Record::begin(&mut body, "call");
+    let mut record = Record::begin(&mut body, SystemTime::now(), "call");
     record.number("number", number as u64);
     record.end();
     body
