@@ -36,6 +36,8 @@ pub const ALL: &str = "mcp";
 pub enum Item<'a> {
     /// A tool, a prompt or a resource, as the upstream calls it.
     One(ListKind, &'a str),
+    /// Whatever a template (RFC 6570) of resources stands for: a server completes it with any of its addresses.
+    Each(&'a str),
     /// Something of it, whatever that is.
     Any,
     /// What belongs to no single item, such as a method of an extension.
@@ -126,6 +128,15 @@ fn selection(selections: &Selections, kind: ListKind) -> Option<&Selection> {
         ListKind::Prompt => selections.prompts.as_ref(),
         ListKind::Resource | ListKind::Template => selections.resources.as_ref(),
     }
+}
+
+/// Whether each address that a template stands for is served. What matches the template itself matches all of them.
+#[must_use]
+pub fn is_each_served(serves: &Selections, upstream: &str, template: &str) -> bool {
+    serves.resources.as_ref().is_none_or(|selection| {
+        !selection.deny.iter().any(|pattern| pattern.may_match(upstream, template))
+            && selection.allow.as_ref().is_none_or(|allow| allow.iter().any(|it| it.matches(upstream, template)))
+    })
 }
 
 /// Which of the patterns that allow an item is the first; none if it is not selected, or is not as its server may read it.

@@ -43,7 +43,7 @@ use weir_flow::{
 use weir_mcp::{Era, ListKind};
 
 use crate::{
-    access::is_served,
+    access::{is_each_served, is_served},
     config::{Account, HttpTransport, Reach, Secret, Selections, Timeouts, UpstreamName},
     http::{HttpClient, HttpProxy},
     policy::{CallPolicies, CallPolicy, Policy, PolicyError},
@@ -278,6 +278,12 @@ impl Upstream {
     #[must_use]
     pub fn serves(&self, kind: ListKind, native: &str) -> bool {
         is_served(&self.serves, kind, self.name(), native)
+    }
+
+    /// Whether each address that a template stands for is served.
+    #[must_use]
+    pub fn serves_each(&self, template: &str) -> bool {
+        is_each_served(&self.serves, self.name(), template)
     }
 
     /// What decides about its calls; none if nothing does.

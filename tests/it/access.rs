@@ -299,6 +299,8 @@ async fn rules_hold_for_toolsets_subscriptions_and_completions() {
             (json!({ "type": "ref/prompt", "name": "one__scold" }), false),
             (json!({ "type": "ref/resource", "uri": "one://public/{x}" }), true),
             (json!({ "type": "ref/resource", "uri": "one://private/b" }), false),
+            // It is listed, for some of its addresses are allowed; a server completes it with any of them.
+            (json!({ "type": "ref/resource", "uri": "one://{+path}" }), false),
         ] {
             let before = one.asked("completion/complete").len();
             let argument = json!({ "name": "x", "value": "" });

@@ -166,7 +166,7 @@ fn members<'a>((call, account): (&'a AccessRequest<'a>, &'a str)) -> [(&'static 
     let (kind, name) = match item {
         Item::One(ListKind::Tool, name) => ("tool", name),
         Item::One(ListKind::Prompt, name) => ("prompt", name),
-        Item::One(ListKind::Resource | ListKind::Template, name) => ("resource", name),
+        Item::One(ListKind::Resource | ListKind::Template, name) | Item::Each(name) => ("resource", name),
         Item::Any | Item::Whole => ("", ""),
     };
     [

@@ -196,7 +196,7 @@ impl Grants {
             return Decision { allowed: true, ..Decision::default() };
         }
         // Matching what is so long would take too long.
-        if matches!(call.item, Item::One(_, name) if name.len() > LONGEST_NAME) {
+        if matches!(call.item, Item::One(_, name) | Item::Each(name) if name.len() > LONGEST_NAME) {
             return Decision { allowed: !self.enforced, ..Decision::default() };
         }
         // An absent object of arguments is an empty one.
@@ -276,7 +276,7 @@ const fn shown<'a>(endpoint: &'a str, upstream: &'a str, item: Item<'a>) -> Acce
     let method = match item {
         Item::One(ListKind::Tool, _) => method::TOOLS_CALL,
         Item::One(ListKind::Prompt, _) => method::PROMPTS_GET,
-        Item::One(ListKind::Resource | ListKind::Template, _) => method::RESOURCES_READ,
+        Item::One(ListKind::Resource | ListKind::Template, _) | Item::Each(_) => method::RESOURCES_READ,
         Item::Any | Item::Whole => "",
     };
     AccessRequest { endpoint, upstream, item, method, arguments: None }

@@ -90,6 +90,7 @@ impl std::fmt::Debug for RuleSet {
 fn key<'k>(call: &AccessRequest<'_>, buffer: &'k mut [u8; LONGEST]) -> Option<&'k [u8]> {
     let (kind, name) = match call.item {
         Item::One(kind, name) => (1 + kind as u8, name),
+        Item::Each(name) => (u8::MAX - 1, name),
         Item::Any => (0, ""),
         Item::Whole => (u8::MAX, ""),
     };
@@ -125,6 +126,10 @@ fn concerns_item(rule: &RuleConfig, call: &AccessRequest<'_>) -> bool {
             let mut patterns = lists.into_iter().flatten().flatten();
             rule.effect == Effect::Allow && patterns.any(|pattern| of_upstream(pattern, upstream))
         }
+        Item::Each(template) => items.resources.iter().flatten().any(|pattern| match rule.effect {
+            Effect::Allow => pattern.matches(upstream, template),
+            Effect::Deny => pattern.may_match(upstream, template),
+        }),
         Item::One(kind, native) => {
             let list = match kind {
                 ListKind::Tool => &items.tools,

@@ -9,7 +9,7 @@ use weir_mcp::ListKind;
 
 use crate::config::{ItemPattern, ToolOverride, ToolsetConfig, UpstreamName};
 
-use super::{ALL, grants::INTERFACE, selection, selects};
+use super::{ALL, grants::INTERFACE, is_each_served, selection, selects};
 
 /// What is served at an endpoint where Weir itself answers for its upstreams.
 #[derive(Debug)]
@@ -148,6 +148,16 @@ impl Toolset {
     #[must_use]
     pub fn serves(&self, kind: ListKind, upstream: &str, native: &str) -> bool {
         self.place(kind, upstream, native).is_some()
+    }
+
+    /// Whether each address that a template of an upstream stands for is served here.
+    #[must_use]
+    pub fn serves_each(&self, upstream: &str, template: &str) -> bool {
+        let each = match &self.picks {
+            Picks::All | Picks::One(_) => true,
+            Picks::Chosen(config) => is_each_served(&config.items, upstream, template),
+        };
+        each && self.serves(ListKind::Template, upstream, template)
     }
 
     /// Whether whatever an upstream has is served here.

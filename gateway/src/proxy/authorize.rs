@@ -48,6 +48,7 @@ impl Proxy {
         let native = target.name.as_deref().or(named.as_deref()).unwrap_or_default();
         let reference = message.reference();
         let item = match &target.item {
+            TargetItem::One(ListKind::Template, uri) => Item::Each(uri),
             TargetItem::One(kind, name) => Item::One(*kind, name),
             TargetItem::Any => Item::Any,
             TargetItem::Whole => Item::Whole,
@@ -57,7 +58,7 @@ impl Proxy {
                 method::Route::Task => Item::Any,
                 method::Route::Reference => match &reference {
                     Some(Reference::Prompt(name)) => Item::One(ListKind::Prompt, name),
-                    Some(Reference::Resource(uri)) => Item::One(ListKind::Template, uri),
+                    Some(Reference::Resource(uri)) => Item::Each(uri),
                     None => Item::Whole,
                 },
                 // A list, or what else belongs to a server whatever it has. At an address of one upstream nobody filters it,
@@ -89,6 +90,9 @@ fn is_served(endpoint: &Endpoint, upstream: &Upstream, item: Item<'_>) -> bool {
         Item::One(kind, native) => {
             upstream.serves(kind, native) && toolset.is_none_or(|toolset| toolset.serves(kind, name, native))
         }
+        Item::Each(template) => {
+            upstream.serves_each(template) && toolset.is_none_or(|toolset| toolset.serves_each(name, template))
+        }
         Item::Any => toolset.is_none_or(|toolset| toolset.order(name).is_some()),
         Item::Whole => upstream.serves_whole() && toolset.is_none_or(|toolset| toolset.serves_whole(name)),
     }
@@ -103,6 +107,7 @@ fn is_in_lists(
 ) -> bool {
     match item {
         Item::One(kind, native) => catalog.shows(caller, client, upstream, (kind, native)),
+        Item::Each(template) => catalog.shows(caller, client, upstream, (ListKind::Template, template)),
         Item::Any | Item::Whole => true,
     }
 }

@@ -56,6 +56,25 @@ fn what_no_rule_allows_is_denied() {
 }
 
 #[test]
+fn a_template_is_completed_where_each_of_its_addresses_is_allowed() {
+    let allow = |pattern: &str| format!("[[access.rules]]\nresources = [\"{pattern}\"]\n");
+    let deny = |pattern: &str| allow(pattern) + "effect = \"deny\"\n";
+    for (text, template, listed, completed) in [
+        (allow("db://public/*"), "db://public/{x}", true, true),
+        (allow("db://public/*"), "db://{+path}", true, false),
+        (allow("db://*") + &deny("db://private/*"), "db://{+path}", true, false),
+        (allow("db://*") + &deny("db://private/*"), "db://public/{x}", true, true),
+        (allow("db://public/*"), "db://private/{x}", false, false),
+    ] {
+        let grants = Access::new(Some(&rules(&text))).grants(Some(&principal("ada", &[])));
+        let call = |item| AccessRequest { item, method: "completion/complete", ..call("", "{}") };
+        let is_listed = grants.sees("mcp", "github", Item::One(ListKind::Template, template));
+        assert_eq!(is_listed, listed, "{text} {template}");
+        assert_eq!(grants.authorize(&call(Item::Each(template))).allowed, completed, "{text} {template}");
+    }
+}
+
+#[test]
 fn each_rule_that_wants_an_approval_gets_one() {
     let text = r#"
         [[access.rules]]
