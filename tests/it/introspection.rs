@@ -141,6 +141,7 @@ async fn an_address_has_a_share_of_the_questions() {
     // All but those that wait for the issuer are told so at once.
     for _ in 0..17 {
         let response = flood.join_next().await.unwrap().unwrap();
+        assert!(response.header("retry-after").is_some());
         let (status, _, text) = refused(response).await;
         assert!(status == 429 && text.contains("`limits.principal.introspections`"), "{status} {text}");
     }

@@ -495,8 +495,11 @@ fn too_many(why: &Reached) -> TokenRefused {
 async fn refuse(exchange: &mut HttpExchange, refused: TokenRefused) {
     let TokenRefused { status, challenge, nonce, text } = refused;
     tracing::debug!(status, error = text, "request not let in");
-    let mut head = Vec::with_capacity(6);
+    let mut head = Vec::with_capacity(7);
     cors::add(exchange, &mut head);
+    if matches!(status, 429 | 503) {
+        head.push((http::RETRY_AFTER, HeaderValue::from_static("5")));
+    }
     head.push((http::CONTENT_TYPE, deliver::JSON));
     if let Some(value) = challenge.and_then(|text| HeaderValue::from_str(&text).ok()) {
         head.push((WWW_AUTHENTICATE, value));
