@@ -1,7 +1,7 @@
 //! What an operator sees: the log, and one line in it for each call.
 //!
-//! A line never holds a header value, a token, an argument or a result: [`CallRecord`] has nothing but a digest of
-//! arguments, which is for the [`audit`] log. That is fed from the same places as the log.
+//! A line never holds a header value, a token, an argument or a result. What [`CallRecord`] has of arguments is for the
+//! [`audit`] log, which is fed from the same places as the log.
 
 mod approval;
 pub mod audit;
@@ -52,7 +52,8 @@ pub fn before_end(write_rest: fn()) {
     BEFORE_END.get_or_init(|| write_rest);
 }
 
-fn write_rest() {
+/// Writes the records that still wait, for whoever takes their lines and spans at the end.
+pub fn write_rest() {
     if let Some(write_rest) = BEFORE_END.get() {
         write_rest();
     }

@@ -21,7 +21,7 @@ use crate::{
     otlp::{Collector, Rejected, Sent},
     task,
     telemetry::{
-        LogThrottle, export_log,
+        self, LogThrottle, export_log,
         export_queue::{BATCH, ExportQueue, LOGS, SPANS},
         otlp::{LOG_REQUEST, RequestNames, TRACE_REQUEST, metric_request, request, resource},
         sample,
@@ -107,6 +107,7 @@ impl TelemetryExport {
 
     /// Sends what is left, if that takes no longer than [`LAST_QUEUES`] and [`LAST_METRICS`].
     pub async fn close(self) {
+        telemetry::write_rest();
         self.ended.send_replace(true);
         // A panic there is in the log.
         drop(self.task.await);

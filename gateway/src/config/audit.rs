@@ -52,7 +52,7 @@ pub struct OtlpConfig {
 pub enum AuditSync {
     /// After a fraction of a second, many together.
     Interval,
-    /// As soon as there is one.
+    /// As soon as there is one; those of calls come some 20 ms after them.
     Each,
 }
 

@@ -156,6 +156,10 @@ impl Drop for RunningCall {
     }
 }
 
+/// Tests that look at the calls of the process do so one at a time.
+#[cfg(test)]
+pub(super) static ALONE: Mutex<()> = Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,6 +173,7 @@ mod tests {
 
     #[test]
     fn a_call_runs_until_it_is_dropped_and_the_last_ones_are_remembered() {
+        let _alone = ALONE.lock();
         let call = facts("file:///a?key=secret");
         let id = call.id.to_string();
         let is_running = || calls().0.iter().any(|call| call.id.to_string() == id);

@@ -125,6 +125,8 @@ pub(super) struct FinishedCall {
     took: Duration,
     status: u16,
     sent: u64,
+    labels: Vec<(String, String)>,
+    approved_by: Option<String>,
 }
 
 impl Answer {
@@ -407,18 +409,29 @@ impl CallLog {
             finite,
         );
         (self._use, self.permit) = (None, None);
-        recorder::record(FinishedCall { log: self, at: SystemTime::now(), took, status, sent });
+        // What others add from now on comes too late.
+        let taken = |labels: Labels| std::mem::take(&mut *labels.lock().unwrap_or_else(PoisonError::into_inner));
+        let labels = self.labels.take().map(taken).unwrap_or_default();
+        let approved_by = self.approved.take().and_then(|by| by.get().cloned());
+        let at = SystemTime::now();
+        recorder::record(FinishedCall { log: self, at, took, status, sent, labels, approved_by });
     }
 }
 
 impl FinishedCall {
+    /// When it ended.
+    pub(super) fn ended(&self) -> Instant {
+        self.log.start + self.took
+    }
+
+    /// Whether it keeps much until its records are written.
+    pub(super) fn is_large(&self) -> bool {
+        self.log.arguments.as_ref().is_some_and(RecordedArguments::are_large)
+    }
+
     /// Writes all records of it.
     pub(super) fn write(self) {
-        let Self { mut log, at, took, status, sent } = self;
-        let labels = log
-            .labels
-            .as_ref()
-            .map(|labels| std::mem::take(&mut *labels.lock().unwrap_or_else(PoisonError::into_inner)));
+        let Self { mut log, at, took, status, sent, labels, approved_by } = self;
         let record = CallRecord {
             id: log.id,
             at,
@@ -441,9 +454,9 @@ impl FinishedCall {
             sent,
             outcome: log.outcome,
             rule: log.rule.as_deref(),
-            approved_by: log.approved.as_ref().and_then(|by| by.get()).map(String::as_str),
+            approved_by: approved_by.as_deref(),
             shadow: log.shadow.as_deref(),
-            labels: labels.as_deref().unwrap_or_default(),
+            labels: &labels,
             failure: log.failure.as_deref(),
             arguments: log.arguments.as_ref(),
         };

@@ -6,6 +6,7 @@
 
 use std::{
     cell::Cell,
+    panic::{self, AssertUnwindSafe},
     sync::{
         LazyLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -53,7 +54,10 @@ pub(super) fn record(call: FinishedCall) {
     thread_local! {
         static LIST: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed) % LISTS);
     }
-    let Some(sweeper) = &*SWEEPER else { return call.write() };
+    let sweeper = match &*SWEEPER {
+        Some(sweeper) if !call.is_large() => sweeper,
+        _ => return call.write(),
+    };
     let mut waiting = WAITING[LIST.get()].lock();
     waiting.push(call);
     match waiting.len() {
@@ -65,7 +69,7 @@ pub(super) fn record(call: FinishedCall) {
         BATCH.. => {
             let batch = std::mem::replace(&mut *waiting, Vec::with_capacity(BATCH));
             drop(waiting);
-            batch.into_iter().for_each(FinishedCall::write);
+            write(batch);
         }
         _ => {}
     }
@@ -89,12 +93,18 @@ fn sweep() {
     }
 }
 
-/// Writes the records of all calls that are over.
+/// Writes the records of all calls that are over, in the order of their ends.
 fn write_all() {
     let _emptying = EMPTYING.lock();
-    for waiting in &WAITING {
-        let batch = std::mem::take(&mut *waiting.lock());
-        batch.into_iter().for_each(FinishedCall::write);
+    let mut calls: Vec<_> = WAITING.iter().flat_map(|waiting| std::mem::take(&mut *waiting.lock())).collect();
+    calls.sort_by_key(FinishedCall::ended);
+    write(calls);
+}
+
+/// A call whose records cannot be written costs no other call its own; a panic has its line in the log.
+fn write(calls: Vec<FinishedCall>) {
+    for call in calls {
+        drop(panic::catch_unwind(AssertUnwindSafe(|| call.write())));
     }
 }
 
@@ -120,6 +130,7 @@ mod tests {
 
     #[test]
     fn whoever_looks_sees_each_call_that_is_over_once() {
+        let _alone = activity::ALONE.lock();
         let threads: Vec<_> = (0..4).map(|_| thread::spawn(|| (0..BATCH + 3).for_each(|_| call("many")))).collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         // Others may be writing some of them.
@@ -132,7 +143,23 @@ mod tests {
     }
 
     #[test]
+    fn calls_are_recorded_in_the_order_of_their_ends() {
+        let _alone = activity::ALONE.lock();
+        // One after the other, each in a thread of its own.
+        let names: Vec<String> = (0..10).map(|number| format!("in order {number}")).collect();
+        for name in names.clone() {
+            thread::spawn(move || call(&name)).join().unwrap();
+        }
+        let newest = calls().1;
+        let mut seen: Vec<_> =
+            newest.iter().map(|call| call.facts.name()).filter(|name| name.contains("order")).collect();
+        seen.reverse();
+        assert_eq!(seen, names);
+    }
+
+    #[test]
     fn a_call_that_stays_alone_is_recorded_soon() {
+        let _alone = activity::ALONE.lock();
         for tool in ["one", "another"] {
             call(tool);
             let start = Instant::now();

@@ -34,7 +34,7 @@ impl Messages {
         self.cancelled
     }
 
-    /// The next message; none after the last, when the log has its line.
+    /// The next message; none after the last, when the call is over.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         let message = match std::mem::replace(&mut self.body, PendingBody::Done) {
             PendingBody::Done => None,

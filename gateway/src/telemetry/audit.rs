@@ -159,6 +159,12 @@ impl RecordedArguments {
         })
     }
 
+    /// Whether they are kept although they are not small.
+    #[must_use]
+    pub fn are_large(&self) -> bool {
+        self.raw.as_ref().is_some_and(|raw| raw.len() > KEPT)
+    }
+
     /// Adds them to a record.
     pub fn record(&self, record: &mut Record<'_>) {
         let Some(log) = LOG.get() else { return };
