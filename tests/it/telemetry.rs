@@ -436,6 +436,23 @@ async fn the_last_spans_are_sent_at_the_end() {
 }
 
 #[tokio::test]
+async fn a_call_that_the_end_waits_for_has_its_span_too() {
+    let (collector, stub) = tokio::join!(Collector::start(), Stub::start());
+    let mut gateway = Gateway::start(&(traces(&collector) + &stub.config("stub"))).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let (_, request) = client.request("tools/call", json!({ "name": "stub__hold", "arguments": { "message": "x" } }));
+    let address = gateway.address();
+    let call = tokio::spawn(async move { request.send(address).await.json().await });
+    until("the call runs", || stub.held() == 1).await;
+    gateway.signal(Signal::TERM);
+    gateway.logs("stopping: running calls may finish").await;
+    stub.release(1);
+    assert!(gateway.end().await.success());
+    assert!(call.await.unwrap()["result"].is_object());
+    spans(&collector, "stub__hold", 1).await;
+}
+
+#[tokio::test]
 async fn a_reload_changes_what_is_sent_and_where() {
     let (one, other, stub) = tokio::join!(Collector::start(), Collector::start(), Stub::start());
     let gateway = Gateway::start(&(traces(&one) + &stub.config("stub"))).await;
