@@ -285,7 +285,8 @@ async fn a_toolset_may_leave_names_as_they_are() {
 async fn rules_hold_for_toolsets_subscriptions_and_completions() {
     let (issuer, (one, two)) = (Issuer::start().await, stubs().await);
     let rules = "[[access.rules]]\nendpoints = [\"desk\"]\ntools = [\"two__*\"]\n\
-                 [[access.rules]]\nendpoints = [\"mcp\"]\nprompts = [\"greet\"]\nresources = [\"one://public/*\"]\n";
+                 [[access.rules]]\nendpoints = [\"mcp\"]\nprompts = [\"greet\"]\nresources = [\"one://public/*\"]\n\
+                 [[access.rules]]\nendpoints = [\"one\"]\nresources = [\"one://public/a\"]\n";
     let config = [auth(&issuer), rules.to_owned(), TOOLSET.to_owned(), one.config("one"), two.config("two")].concat();
     let gateway = Gateway::start(&config).await;
     let ada = token(&issuer, "ada", &[]);
@@ -299,14 +300,22 @@ async fn rules_hold_for_toolsets_subscriptions_and_completions() {
             (json!({ "type": "ref/prompt", "name": "one__scold" }), false),
             (json!({ "type": "ref/resource", "uri": "one://public/{x}" }), true),
             (json!({ "type": "ref/resource", "uri": "one://private/b" }), false),
-            // It is listed, for some of its addresses are allowed; a server completes it with any of them.
-            (json!({ "type": "ref/resource", "uri": "one://{+path}" }), false),
         ] {
             let before = one.asked("completion/complete").len();
             let argument = json!({ "name": "x", "value": "" });
             client.ask("completion/complete", json!({ "ref": reference, "argument": argument })).await;
             assert_eq!(one.asked("completion/complete").len() - before, usize::from(there), "{reference}");
         }
+    }
+    for client in both(&gateway, "/mcp/one", &ada).await {
+        let listed = client.ask("resources/templates/list", json!({})).await;
+        assert_eq!(listed["result"]["resourceTemplates"][0]["uriTemplate"], "one://public/{x}", "{listed}");
+        // Its server completes it with any of its addresses, and some are not allowed.
+        let before = one.asked("completion/complete").len();
+        let reference = json!({ "type": "ref/resource", "uri": "one://public/{x}" });
+        let asked = json!({ "ref": reference, "argument": { "name": "x", "value": "" } });
+        let answer = client.ask("completion/complete", asked).await;
+        assert!(answer["error"].is_object() && one.asked("completion/complete").len() == before, "{answer}");
     }
     let legacy = Client::legacy_with(&gateway, "/mcp", &ada, &json!({})).await;
     for (uri, there) in [("one://public/a", true), ("one://private/b", false), ("two://public/a", false)] {
