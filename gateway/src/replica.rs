@@ -86,6 +86,9 @@ pub enum ReplicaError {
     /// It cannot be reached, and has not seen the request.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
+    /// The connection failed before the request was sent, as it may in the moment in which a process ends.
+    #[error("it cannot be reached: {0}")]
+    Unsent(http::Error),
     /// It may have seen the request.
     #[error("{0}")]
     BrokenOff(http::Error),
@@ -288,7 +291,8 @@ impl Replicas {
             // Its port is closed, so the process that had it has ended.
             Err(why) if why.is_refused() => Err(ReplicaError::Gone),
             Err(why) if why.may_have_run() => Err(ReplicaError::BrokenOff(why)),
-            Err(why) => Err(unreachable(&why)),
+            Err(why @ http::Error::ConnectTimeout) => Err(unreachable(&why)),
+            Err(why) => Err(ReplicaError::Unsent(why)),
             Ok(response) if response.status() == MISDIRECTED => Err(ReplicaError::Gone),
             Ok(response) => Ok(response),
         }

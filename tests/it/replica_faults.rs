@@ -147,6 +147,21 @@ async fn a_gateway_whose_address_leads_to_another_says_so() {
 }
 
 #[tokio::test]
+async fn a_connection_between_gateways_that_breaks_at_once_is_opened_again() {
+    let (stub, redis, port) = (stub().await, Redis::start().await, free_port());
+    let wire = Cutter::start(([127, 0, 0, 1], port).into()).await;
+    let config = config(&redis, &stub.config("stub"));
+    let owner = config.replace("127.0.0.1:0\"", &format!("127.0.0.1:{port}\"\naddress = \"{}\"", wire.address()));
+    let owner = Gateway::start_with(&owner, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let client = Client::legacy(&owner, "/mcp/stub").await;
+    // As when the process ends: its port is open a moment longer than the connections that nobody has accepted.
+    wire.fail_once(Fault::Truncate);
+    let (status, why) = echo(&other, &client).await;
+    assert_eq!(status, 200, "{why} {}", other.log());
+}
+
+#[tokio::test]
 async fn what_only_reads_is_asked_again_when_its_gateway_dies() {
     let lists = json!({ "resources/list": [{ "uri": "stub://all", "name": "all" }] });
     let offer = Offer { capabilities: json!({ "resources": {} }), lists, ..Offer::default() };

@@ -52,6 +52,7 @@ pub struct Cutter {
     open: Arc<Mutex<JoinSet<()>>>,
     accepting: AbortHandle,
     fault: watch::Sender<Fault>,
+    next: Arc<Mutex<Option<Fault>>>,
 }
 
 impl Cutter {
@@ -65,9 +66,12 @@ impl Cutter {
         let open = Arc::<Mutex<JoinSet<()>>>::default();
         let connections = Arc::clone(&open);
         let (fault, faults) = watch::channel(Fault::None);
+        let next = Arc::<Mutex<Option<Fault>>>::default();
+        let once = Arc::clone(&next);
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let faults = faults.clone();
+                let once = once.lock().expect("no connection panics").take();
+                let faults = once.map_or_else(|| faults.clone(), |fault| watch::channel(fault).1);
                 let pass = async move {
                     // However it ends, both ends are closed.
                     let _ = pass(client, target, &faults).await;
@@ -77,7 +81,7 @@ impl Cutter {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Self { address, open, accepting: accepting.abort_handle(), fault }
+        Self { address, open, accepting: accepting.abort_handle(), fault, next }
     }
 
     /// Where it listens.
@@ -93,6 +97,12 @@ impl Cutter {
     /// Breaks every connection that is open, and lets new ones have this fault.
     pub fn fail(&self, fault: Fault) {
         self.fault.send_replace(fault);
+        self.cut();
+    }
+
+    /// Breaks every connection that is open, and lets the next one have this fault.
+    pub fn fail_once(&self, fault: Fault) {
+        *self.next.lock().expect("no connection panics") = Some(fault);
         self.cut();
     }
 
