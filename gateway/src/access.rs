@@ -28,9 +28,6 @@ pub use grants::{Decision, Grants, GrantsKey};
 use rule_set::RuleSet;
 pub use toolset::{EntryPlace, Toolset};
 
-/// The endpoint `/mcp`, as rules call it.
-pub const ALL: &str = "mcp";
-
 /// What somebody wants to see or call at an upstream.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
@@ -47,7 +44,7 @@ pub enum Item<'a> {
 /// A call, as far as rules can know it.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRequest<'a> {
-    /// The endpoint: [`ALL`], or what follows `/mcp/`.
+    /// The endpoint: [`MERGED_ENDPOINT`](crate::config::MERGED_ENDPOINT), or what follows `/mcp/`.
     pub endpoint: &'a str,
     /// The upstream.
     pub upstream: &'a str,

@@ -62,8 +62,8 @@ use self::problem::ProblemReport;
 use self::read::{Node, SettingKind};
 
 pub use access::{
-    AccessConfig, ApprovalConfig, Approver, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections,
-    ToolOverride, ToolsetConfig, Who,
+    AccessConfig, ApprovalConfig, Approver, Effect, ItemPattern, ItemPatterns, MERGED_ENDPOINT, RuleConfig, Selection,
+    Selections, ToolOverride, ToolsetConfig, Who,
 };
 pub use admin::{AdminConfig, ReplicaConfig};
 pub use audit::{AuditArguments, AuditConfig, AuditSync, OtlpConfig, RecordConfig};

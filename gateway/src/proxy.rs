@@ -39,11 +39,11 @@ use arc_swap::ArcSwap;
 use weir_mcp::{Era, Field, Kind, Message, method};
 
 use crate::{
-    access::{ALL, Item, Toolset},
+    access::{Item, Toolset},
     admission::{Admission, AdmittedCall, NotAdmitted},
     caller::Caller,
     catalog::{Catalog, ClientInfo, Viewer},
-    config::UpstreamName,
+    config::{MERGED_ENDPOINT, UpstreamName},
     http::{HeaderName, HeaderValue},
     session::{Endpoint, Session, SessionOwner, SessionRegistry, Sessions},
     snapshot::Snapshot,
@@ -220,7 +220,7 @@ impl Proxy {
     #[must_use]
     pub fn endpoint_of(&self, name: &str, caller: Option<&Arc<Caller>>) -> Option<Endpoint> {
         match name {
-            ALL => Some(Endpoint::Merged(Arc::clone(Toolset::all()))),
+            MERGED_ENDPOINT => Some(Endpoint::Merged(Arc::clone(Toolset::all()))),
             name => self.endpoint(name, caller),
         }
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use crate::{
-    access::{ALL, Access, Item, Toolset},
+    access::{Access, Item, Toolset},
     caller::Caller,
-    config::{AccessConfig, Limits, ToolsetConfig, UpstreamName},
+    config::{AccessConfig, Limits, MERGED_ENDPOINT, ToolsetConfig, UpstreamName},
     upstream::Upstream,
 };
 
@@ -51,7 +51,7 @@ impl Snapshot {
     pub fn may_use(&self, caller: Option<&Arc<Caller>>, upstream: &str) -> bool {
         let grants = Caller::grants(caller, &self.access);
         let toolsets = self.toolsets.iter().filter(|toolset| toolset.order(upstream).is_some());
-        let mut endpoints = [ALL, upstream].into_iter().chain(toolsets.map(|toolset| toolset.name()));
+        let mut endpoints = [MERGED_ENDPOINT, upstream].into_iter().chain(toolsets.map(|toolset| toolset.name()));
         endpoints.any(|endpoint| grants.sees(endpoint, upstream, Item::Any))
     }
 

@@ -274,6 +274,12 @@ impl Upstream {
         matches!(self.way, UpstreamTransport::Http(_))
     }
 
+    /// What of it is served at all.
+    #[must_use]
+    pub const fn served(&self) -> &Selections {
+        &self.serves
+    }
+
     /// Whether an item is served at all, whoever asks.
     #[must_use]
     pub fn serves(&self, kind: ListKind, native: &str) -> bool {

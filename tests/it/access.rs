@@ -191,6 +191,95 @@ async fn arguments_are_judged_before_the_call_goes_out() {
 }
 
 #[tokio::test]
+async fn rules_tell_callers_apart_by_scope_issuer_key_and_the_groups_of_each_issuer() {
+    let (issuer, other) = (Issuer::start().await, Issuer::start().await);
+    let rule = |name: &str, who: String| format!("[[access.rules]]\n{who}\nresources = \"one://{name}\"\n");
+    let rules = [
+        rule("scope", "scopes = \"deep:*\"".to_owned()),
+        rule("issuer", format!("issuers = {:?}", other.issuer())),
+        rule("key", "keys = \"ci\"".to_owned()),
+        rule("group", "groups = \"staff\"".to_owned()),
+    ];
+    let own = auth(&issuer).replace("[auth]", "[[auth]]");
+    let others = auth(&other).replace("[auth]", "[[auth]]") + "groups_claim = \"realm_access.roles\"\n";
+    let lists = ["scope", "issuer", "key", "group", "nobody"]
+        .map(|name| json!({ "uri": format!("one://{name}"), "name": name }));
+    let lists = json!({ "resources/list": lists });
+    let one = Stub::offering(Offer { capabilities: json!({ "resources": {} }), lists, ..Offer::default() }).await;
+    let config = ["api_keys = true\n".to_owned(), own, others, rules.concat(), one.config("one")].concat();
+    let gateway = Gateway::start(&config).await;
+    let key = crate::keys::add(&gateway, &["ci", "--group", "staff"]).await;
+    let token = |from: &Issuer, name: &str, value: Value| {
+        let mut claims = from.claims("ada", AUDIENCE);
+        claims[name] = value;
+        from.sign(&claims)
+    };
+    for (token, seen) in [
+        (token(&issuer, "scope", json!("mcp deep:sea")), &["scope"][..]),
+        (token(&issuer, "groups", json!(["staff"])), &["group"]),
+        // The groups of the other issuer are elsewhere.
+        (token(&issuer, "realm_access", json!({ "roles": ["staff"] })), &[]),
+        (token(&other, "groups", json!(["staff"])), &["issuer"]),
+        (token(&other, "realm_access", json!({ "roles": ["staff"] })), &["issuer", "group"]),
+        (key, &["key", "group"]),
+    ] {
+        let seen: Vec<_> = seen.iter().map(|name| format!("one://{name}")).collect();
+        if seen.is_empty() {
+            let hidden = Client::modern(&gateway, "/mcp/one").with_token(&token).request("resources/list", json!({})).1;
+            assert_eq!(gateway.send(hidden).await.status, 404);
+            continue;
+        }
+        for client in both(&gateway, "/mcp/one", &token).await {
+            assert_eq!(shown(&client).await, seen);
+            for uri in ["scope", "issuer", "key", "group", "nobody"].map(|name| format!("one://{name}")) {
+                let before = one.asked("resources/read").len();
+                client.ask("resources/read", json!({ "uri": uri })).await;
+                assert_eq!(one.asked("resources/read").len() > before, seen.contains(&uri), "{uri} {seen:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pattern_that_matches_nothing_is_told_once_its_upstreams_are_there() {
+    let (one, two) = stubs().await;
+    let patterns = r#"
+        [limits.tools.ecko]
+        calls = 1
+        [limits.tools.burst]
+        calls = 1
+        [[access.rules]]
+        name = "all"
+        tools = ["echo", "one__fail", "one__hold"]
+        resources = ["one://public/*", "one://hidden"]
+        [toolsets.desk]
+        tools = { allow = ["echo", "fial"], deny = ["burst", "brust"] }
+    "#;
+    let own = "tools = { allow = [\"echo\", \"fail\", \"*st\", \"ekko\"], deny = [\"burst\", \"bursts\"] }\n";
+    let gateway = Gateway::start(&[patterns, &one.config("one"), own, &two.config("two")].concat()).await;
+    gateway.healthy(&["one", "two"]).await;
+    let told = [
+        "rule `all`: no tool matches `one__hold`",
+        "rule `all`: no resource matches `one://hidden`",
+        "toolset `desk`: no tool matches `fial`",
+        "toolset `desk`: no tool matches `brust`",
+        "upstream `one`: no tool matches `ekko`",
+        "upstream `one`: no tool matches `bursts`",
+        "limits.tools.\\\"ecko\\\": no tool matches `ecko`",
+    ];
+    for line in told {
+        gateway.logs(line).await;
+    }
+    assert_eq!(gateway.log().matches(" matches `").count(), told.len(), "{}", gateway.log());
+
+    // What a reload brings is told too.
+    let file = gateway.directory().join("weir.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("name = \"all\"", "name = \"all\"\nupstreams = [\"one\", \"tow\"]")).unwrap();
+    gateway.logs("no upstream is called `tow`").await;
+}
+
+#[tokio::test]
 async fn what_is_tried_out_is_logged_and_changes_nothing() {
     let one = Stub::start().await;
     let rules = "[access]\nenforce = false\n[[access.rules]]\nname = \"echo only\"\ntools = [\"echo\"]\n";
@@ -201,6 +290,8 @@ async fn what_is_tried_out_is_logged_and_changes_nothing() {
     client.ask("tools/call", json!({ "name": "one__fail", "arguments": {} })).await;
     gateway.logs("\"shadow\":\"no rule allows it\"").await;
     assert_eq!(gateway.log().matches("\"shadow\":").count(), 1, "{}", gateway.log());
+    let metrics = crate::admin::metrics(&gateway);
+    assert!(metrics.contains("weir_calls_shadowed_total{upstream=\"one\"} 1\n"), "{metrics}");
 }
 
 #[tokio::test]
@@ -332,7 +423,7 @@ async fn rules_hold_for_toolsets_subscriptions_and_completions() {
 async fn what_was_decided_about_a_call_can_be_asked_later() {
     let one = Stub::start().await;
     let rules = "[audit]\npath = \"audit.jsonl\"\n[[access.rules]]\nname = \"echo only\"\ntools = [\"echo\"]\n\
-                 when = \"args.message != 'no'\"\n";
+                 [[access.rules]]\nname = \"polite\"\neffect = \"deny\"\ntools = [\"echo\"]\nwhen = \"args.message == 'no'\"\n";
     let gateway = Gateway::start(&(rules.to_owned() + &one.config("one"))).await;
     let client = Client::modern(&gateway, "/mcp");
     let refused = client.ask("tools/call", json!({ "name": "one__echo", "arguments": { "message": "no" } })).await;
@@ -347,7 +438,7 @@ async fn what_was_decided_about_a_call_can_be_asked_later() {
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     })
     .await;
-    assert!(explained.contains("decision   denied"), "{explained}");
+    assert!(explained.contains("decision   denied") && explained.contains("rule       polite"), "{explained}");
     let mut weir = Command::new(weir_tests::paths::weir());
     let output = weir.args(["access", "explain", &id, "--json"]).current_dir(&folder).output().unwrap();
     let record: Value = serde_json::from_slice(&output.stdout).unwrap();

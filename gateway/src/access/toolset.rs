@@ -7,14 +7,14 @@ use std::sync::{
 
 use weir_mcp::ListKind;
 
-use crate::config::{ItemPattern, ToolOverride, ToolsetConfig, UpstreamName};
+use crate::config::{ItemPattern, MERGED_ENDPOINT, ToolOverride, ToolsetConfig, UpstreamName};
 
-use super::{ALL, grants::INTERFACE, is_each_served, selection, selects};
+use super::{grants::INTERFACE, is_each_served, selection, selects};
 
 /// What is served at an endpoint where Weir itself answers for its upstreams.
 #[derive(Debug)]
 pub struct Toolset {
-    /// What follows `/mcp/`; [`ALL`] for `/mcp` itself.
+    /// What follows `/mcp/`; [`MERGED_ENDPOINT`] for `/mcp` itself.
     name: Box<str>,
     /// Apart for each choice that is read, so that lists made for one are not taken for those of another.
     id: u64,
@@ -42,7 +42,7 @@ impl Toolset {
     /// All upstreams, at `/mcp`.
     pub fn all() -> &'static Arc<Self> {
         static EVERYTHING: LazyLock<Arc<Toolset>> =
-            LazyLock::new(|| Arc::new(Toolset { name: ALL.into(), id: 0, picks: Picks::All }));
+            LazyLock::new(|| Arc::new(Toolset { name: MERGED_ENDPOINT.into(), id: 0, picks: Picks::All }));
         &EVERYTHING
     }
 

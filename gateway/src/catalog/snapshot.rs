@@ -56,6 +56,8 @@ pub struct CatalogSnapshot {
     /// What is not shown of the others.
     pub(super) remarks: Remarks,
     pub(super) lists: [Vec<ListEntry>; 4],
+    /// The names or addresses of what the configuration does not serve.
+    pub(super) unserved: [Vec<String>; 4],
     /// What policies have decided about the lists that they have looked at: whether each entry is shown.
     pub(super) decided: [Option<HashMap<String, bool>>; 4],
     /// The templates that they hide.
@@ -301,6 +303,10 @@ impl CatalogSnapshot {
             return;
         };
         if !upstream.serves(kind, &key) {
+            let unserved = &mut self.unserved[kind as usize];
+            if unserved.len() < MAX_ENTRIES {
+                unserved.push(key.into_owned());
+            }
             return;
         }
         let shown: String = key.chars().take(NAME_IN_REMARK).collect();
@@ -367,6 +373,7 @@ impl CatalogSnapshot {
     pub(super) fn keep(&mut self, before: &Self) {
         for (kind, _) in &self.failed {
             self.lists[*kind as usize].clone_from(&before.lists[*kind as usize]);
+            self.unserved[*kind as usize].clone_from(&before.unserved[*kind as usize]);
             self.decided[*kind as usize].clone_from(&before.decided[*kind as usize]);
             if *kind == ListKind::Template {
                 self.hidden.clone_from(&before.hidden);

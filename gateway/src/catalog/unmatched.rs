@@ -1,68 +1,111 @@
-//! Patterns of rules and toolsets that match nothing, which the operator is told: a typing error there hides a tool, or
-//! leaves one open.
+//! Patterns of the configuration that match nothing, which the operator is told: a typing error there hides a tool, or leaves
+//! one open.
 
-use weir_mcp::ListKind;
+use std::sync::Arc;
 
-use crate::config::{ItemPattern, ItemPatterns, Pattern, Selection, Selections, UpstreamName};
+use weir_mcp::{Era, ListKind};
 
-use super::CatalogUpstreams;
+use crate::config::{ItemPattern, ItemPatterns, OwnLimits, Pattern, Selection, Selections, UpstreamName};
+
+use super::{CatalogEntry, CatalogUpstreams};
 
 /// A pattern, and what it is of: a kind of item at some upstreams.
 struct WrittenPattern<'a> {
-    /// The rule or toolset, for the log.
-    of: String,
+    /// The rule, toolset or table, for the log.
+    of: &'a str,
     upstreams: &'a [Pattern],
+    /// The upstream that says with it what of itself is served.
+    own: Option<&'a UpstreamName>,
     kind: ListKind,
     pattern: &'a ItemPattern,
 }
+
+/// What each upstream has, as it calls it.
+type UpstreamItems = Vec<(UpstreamName, Vec<(ListKind, String)>)>;
 
 impl CatalogUpstreams {
     /// The patterns that match nothing of what their upstreams offer, in words. One whose upstream has not been reached may
     /// match yet.
     pub(super) fn unmatched(&self) -> Vec<String> {
-        let items = self.items();
-        let known = |name: &UpstreamName| self.entries.get(name).is_some_and(|entry| entry.knows(None));
-        let is_open = |written: &WrittenPattern<'_>| {
-            let concerned = || items.iter().filter(|(name, _)| written.concerns(name.as_str()));
-            let matched =
-                concerned().any(|(name, items)| items.iter().any(|item| written.matches(name.as_str(), item)));
-            !matched && concerned().all(|(name, _)| known(name))
-        };
-        self.patterns().into_iter().filter(is_open).map(|written| written.text()).collect()
+        let (served, unserved) = (self.items(), self.unserved());
+        let mut open = Vec::new();
+        self.each_pattern(|written| {
+            let concerned = || served.iter().filter(|(name, _)| written.concerns(name));
+            let withheld = || unserved.iter().filter(|(name, _)| written.own == Some(name));
+            let matched = concerned()
+                .chain(withheld())
+                .any(|(name, items)| items.iter().any(|item| written.matches(name.as_str(), item)));
+            if !matched && concerned().all(|(name, _)| self.has_listed(name)) {
+                open.push(written.text());
+            }
+        });
+        open
     }
 
-    fn patterns(&self) -> Vec<WrittenPattern<'_>> {
-        let mut all = Vec::new();
+    /// Whether it is known what an upstream offers, and not only that it waits for a login.
+    fn has_listed(&self, upstream: &UpstreamName) -> bool {
+        let Some(entry) = self.entries.get(upstream) else { return false };
+        [Era::Modern, Era::Legacy].into_iter().filter_map(|era| entry.view(era)).any(|view| !view.waits)
+    }
+
+    /// What upstreams offer, and the configuration does not serve.
+    fn unserved(&self) -> UpstreamItems {
+        let of = |entry: &Arc<CatalogEntry>| {
+            let view = entry.view(Era::Modern).or_else(|| entry.view(Era::Legacy))?;
+            let named = |kind: ListKind| view.unserved[kind as usize].iter().map(move |key| (kind, key.clone()));
+            Some((entry.upstream.key().clone(), ListKind::ALL.into_iter().flat_map(named).collect()))
+        };
+        self.entries.values().filter_map(of).collect()
+    }
+
+    fn each_pattern(&self, mut each: impl FnMut(WrittenPattern<'_>)) {
         for rule in self.snapshot.access().rules() {
             let ItemPatterns { tools, prompts, resources } = &rule.items;
             let of = format!("rule `{}`", rule.name);
-            for (kind, list) in [(ListKind::Tool, tools), (ListKind::Prompt, prompts), (ListKind::Resource, resources)]
+            let listed = [(ListKind::Tool, tools), (ListKind::Prompt, prompts), (ListKind::Resource, resources)];
+            for (kind, pattern) in
+                listed.into_iter().flat_map(|(kind, list)| list.iter().flatten().map(move |one| (kind, one)))
             {
-                let written = |pattern| WrittenPattern { of: of.clone(), upstreams: &rule.upstreams, kind, pattern };
-                all.extend(list.iter().flatten().map(written));
+                each(WrittenPattern { of: &of, upstreams: &rule.upstreams, own: None, kind, pattern });
             }
         }
         for config in self.snapshot.toolsets().filter_map(|toolset| toolset.config()) {
-            let Selections { tools, prompts, resources } = &config.items;
             let of = format!("toolset `{}`", config.name);
-            let listed = [(ListKind::Tool, tools), (ListKind::Prompt, prompts), (ListKind::Resource, resources)];
-            for (kind, selection) in listed.into_iter().filter_map(|(kind, list)| Some((kind, list.as_ref()?))) {
-                let Selection { allow, deny } = selection;
-                let written = |pattern| WrittenPattern { of: of.clone(), upstreams: &config.upstreams, kind, pattern };
-                all.extend(allow.iter().flatten().chain(deny).map(written));
+            let overridden = config.overrides.iter().map(|(pattern, _)| (ListKind::Tool, pattern));
+            for (kind, pattern) in selected(&config.items).chain(overridden) {
+                each(WrittenPattern { of: &of, upstreams: &config.upstreams, own: None, kind, pattern });
             }
-            let (kind, upstreams) = (ListKind::Tool, &config.upstreams);
-            let written = |(pattern, _)| WrittenPattern { of: of.clone(), upstreams, kind, pattern };
-            all.extend(config.overrides.iter().map(|(pattern, changed)| (pattern, changed)).map(written));
         }
-        all
+        for upstream in self.snapshot.upstreams() {
+            let of = format!("upstream `{}`", upstream.key());
+            let own = upstream.key();
+            for (kind, pattern) in selected(upstream.served()) {
+                each(WrittenPattern { of: &of, upstreams: &[], own: Some(own), kind, pattern });
+            }
+        }
+        for OwnLimits { whose, table, .. } in &self.snapshot.limits().own.tools {
+            each(WrittenPattern { of: table, upstreams: &[], own: None, kind: ListKind::Tool, pattern: whose });
+        }
     }
 }
 
+/// The patterns of what is selected, and of what is taken out again.
+fn selected(items: &Selections) -> impl Iterator<Item = (ListKind, &ItemPattern)> {
+    let Selections { tools, prompts, resources } = items;
+    let listed = [(ListKind::Tool, tools), (ListKind::Prompt, prompts), (ListKind::Resource, resources)];
+    listed.into_iter().flat_map(|(kind, selection)| {
+        let patterns = selection.iter().flat_map(|Selection { allow, deny }| allow.iter().flatten().chain(deny));
+        patterns.map(move |pattern| (kind, pattern))
+    })
+}
+
 impl WrittenPattern<'_> {
-    fn concerns(&self, upstream: &str) -> bool {
-        let picked = self.upstreams.is_empty() || self.upstreams.iter().any(|pattern| pattern.matches(upstream));
-        picked && self.pattern.upstream.as_ref().is_none_or(|pattern| pattern.matches(upstream))
+    fn concerns(&self, upstream: &UpstreamName) -> bool {
+        let picked =
+            self.upstreams.is_empty() || self.upstreams.iter().any(|pattern| pattern.matches(upstream.as_str()));
+        picked
+            && self.own.is_none_or(|own| own == upstream)
+            && self.pattern.upstream.as_ref().is_none_or(|pattern| pattern.matches(upstream.as_str()))
     }
 
     fn matches(&self, upstream: &str, (kind, native): &(ListKind, String)) -> bool {

@@ -19,7 +19,7 @@ use weir_flow::UpstreamState;
 
 use crate::{
     components::signature_file,
-    config::{Config, PolicyConfig, UpstreamName},
+    config::{Config, PolicyConfig, Problem, UpstreamName},
     credential::CredentialManager,
     open_files,
     proxy::Proxy,
@@ -260,6 +260,10 @@ impl Reloader {
         let proxy = Arc::clone(proxy);
         closing.spawn(async move { proxy.close(retired).await });
         super::audit::note_configuration(&config);
+        let is_known = |new: &Problem| self.config.warnings.iter().any(|known| known.message == new.message);
+        for warning in config.warnings.iter().filter(|warning| !is_known(warning)) {
+            tracing::warn!("{warning}");
+        }
         (self.config, self.upstreams) = (config, assembly.upstreams);
         let [added, changed, removed] =
             [&changes.added, &changes.changed, &changes.removed].map(|names| names.join(", "));

@@ -6,6 +6,9 @@ use weir_mcp::json::is_like;
 
 use super::{Condition, Pattern, UpstreamName};
 
+/// The endpoint `/mcp`, as rules call it.
+pub const MERGED_ENDPOINT: &str = "mcp";
+
 /// The rules on who may do what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessConfig {

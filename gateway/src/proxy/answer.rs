@@ -403,11 +403,11 @@ impl CallLog {
         };
         let took = self.start.elapsed();
         let finite = (self.part(0) != method::LISTEN).then_some(took);
-        self.upstream.as_ref().map_or(&OWN_CALLS, |upstream| &upstream.calls).count(
-            self.outcome,
-            self.attempts,
-            finite,
-        );
+        let calls = self.upstream.as_ref().map_or(&OWN_CALLS, |upstream| &upstream.calls);
+        calls.count(self.outcome, self.attempts, finite);
+        if self.shadow.is_some() {
+            calls.count_shadowed();
+        }
         (self._use, self.permit) = (None, None);
         // What others add from now on comes too late.
         let taken = |labels: Labels| std::mem::take(&mut *labels.lock().unwrap_or_else(PoisonError::into_inner));

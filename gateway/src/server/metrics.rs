@@ -158,6 +158,8 @@ fn calls(to: &mut impl MetricSink, upstreams: &[&Upstream]) -> fmt::Result {
     counter(to, "calls", "Finished calls", outcomes)?;
     let attempts = all().map(|(upstream, calls)| ([("upstream", upstream)], calls.attempts()));
     counter(to, "attempts", "Requests sent to upstreams or tried to", attempts)?;
+    let shadowed = all().map(|(upstream, calls)| ([("upstream", upstream)], calls.shadowed()));
+    counter(to, "calls_shadowed", "Calls that shadow mode would have decided otherwise", shadowed)?;
     latency(to, all())
 }
 

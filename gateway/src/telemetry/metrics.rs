@@ -36,6 +36,7 @@ pub struct PolicyMetrics {
 pub struct CallMetrics {
     outcomes: [AtomicU64; CallOutcome::ALL.len()],
     attempts: AtomicU64,
+    shadowed: AtomicU64,
     buckets: [AtomicU64; BOUNDS.len() + 1],
     microseconds: AtomicU64,
 }
@@ -113,6 +114,7 @@ impl CallMetrics {
         Self {
             outcomes: [const { AtomicU64::new(0) }; CallOutcome::ALL.len()],
             attempts: AtomicU64::new(0),
+            shadowed: AtomicU64::new(0),
             buckets: [const { AtomicU64::new(0) }; BOUNDS.len() + 1],
             microseconds: AtomicU64::new(0),
         }
@@ -129,6 +131,11 @@ impl CallMetrics {
         self.microseconds.fetch_add(microseconds, Relaxed);
     }
 
+    /// Counts a finished call that rules or policies in shadow mode would have decided otherwise.
+    pub fn count_shadowed(&self) {
+        self.shadowed.fetch_add(1, Relaxed);
+    }
+
     /// How many calls came to what.
     pub fn outcomes(&self) -> impl Iterator<Item = (CallOutcome, u64)> {
         CallOutcome::ALL.into_iter().map(|outcome| (outcome, self.outcomes[outcome as usize].load(Relaxed)))
@@ -137,6 +144,11 @@ impl CallMetrics {
     /// How often Weir sent a request or tried to.
     pub fn attempts(&self) -> u64 {
         self.attempts.load(Relaxed)
+    }
+
+    /// How many calls rules or policies in shadow mode would have decided otherwise.
+    pub fn shadowed(&self) -> u64 {
+        self.shadowed.load(Relaxed)
     }
 
     /// How long the calls took.

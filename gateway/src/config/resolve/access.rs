@@ -14,7 +14,7 @@ use crate::config::name::nearest;
 use crate::config::read::{At, Setting};
 use crate::config::value::OneOrMore;
 use crate::config::written::{self, Root, WrittenOverride, WrittenRule, WrittenSelection, WrittenToolset};
-use crate::config::{Pattern, UpstreamConfig, UpstreamName};
+use crate::config::{MERGED_ENDPOINT, Pattern, UpstreamConfig, UpstreamName, similar_word};
 
 /// How many rules there may be.
 const MOST_RULES: usize = 1000;
@@ -38,11 +38,44 @@ pub(super) fn access(root: &Root, upstreams: &[UpstreamConfig], context: &mut Co
     }
     let mut names = BTreeSet::new();
     let rule = |(index, rule)| self::rule(index, rule, &mut names, upstreams, context);
-    let rules = rules.iter().enumerate().map(rule).collect();
+    let resolved = rules.iter().enumerate().map(rule).collect();
+    warn_of_unknown(root, rules, upstreams, context);
     let account =
         |upstream: &UpstreamConfig| Some((upstream.name.clone(), Arc::clone(&upstream.account.as_ref()?.name)));
     let accounts = upstreams.iter().filter_map(account).collect();
-    Some(AccessConfig { enforce: at.value.enforce.or(true), rules, accounts })
+    Some(AccessConfig { enforce: at.value.enforce.or(true), rules: resolved, accounts })
+}
+
+/// Warns of upstreams and endpoints that rules name and that are not there: such a rule concerns nothing.
+fn warn_of_unknown(
+    root: &Root,
+    rules: &[At<WrittenRule>],
+    upstreams: &[UpstreamConfig],
+    context: &mut Context<'_, '_>,
+) {
+    let upstreams: Vec<&str> = upstreams.iter().flat_map(names_of).map(UpstreamName::as_str).collect();
+    let toolsets = root.toolsets.set().map_or(&[][..], |at| &at.value.0).iter().map(|(name, _)| name.as_str());
+    let endpoints: Vec<&str> = toolsets.chain(upstreams.iter().copied()).chain([MERGED_ENDPOINT]).collect();
+    for rule in rules.iter().map(|at| &at.value) {
+        let named = [("upstream", &rule.upstreams, &upstreams), ("endpoint", &rule.endpoints, &endpoints)];
+        for (what, list, known) in named {
+            for at in list.set().iter().flat_map(|list| &list.value.0) {
+                if !known.iter().any(|name| at.value.matches(name)) {
+                    let written = at.value.as_str();
+                    let near = similar_word(written, known.iter().copied());
+                    let hint = near.map(|near| format!("did you mean `{near}`?"));
+                    let message =
+                        format!("no {what} is called `{}`, and this name has no effect", written.escape_debug());
+                    context.report.warn(at.span.clone(), message, hint);
+                }
+            }
+        }
+    }
+}
+
+/// What an upstream is called: by its own name, and by that of the service that it is an account of.
+fn names_of(upstream: &UpstreamConfig) -> impl Iterator<Item = &UpstreamName> {
+    [Some(&upstream.name), upstream.account.as_ref().map(|account| &account.service)].into_iter().flatten()
 }
 
 fn rule(
@@ -71,16 +104,7 @@ fn rule(
         issuers: patterns(&written.issuers),
         keys: patterns(&written.keys),
     };
-    // A list without anything in it would otherwise restrict nothing.
-    let lists = [&written.subjects, &written.groups, &written.scopes, &written.issuers, &written.keys];
-    for list in
-        lists.into_iter().chain([&written.endpoints, &written.upstreams, &written.accounts]).filter_map(Setting::set)
-    {
-        if list.value.0.is_empty() {
-            let hint = Some("leave the key out if the rule does not depend on it".to_owned());
-            context.report.add(list.key.clone(), "an empty list matches nobody and nothing", hint);
-        }
-    }
+    refuse_empty(written, context);
     let mut rule = RuleConfig {
         name: name.into(),
         effect: written.effect.or(Effect::Allow),
@@ -96,6 +120,21 @@ fn rule(
         account::restrict(&mut rule, accounts, upstreams, context);
     }
     rule
+}
+
+/// Refuses lists without anything in them: of whom or where they would restrict nothing, and of items they would match none.
+fn refuse_empty(rule: &WrittenRule, context: &mut Context<'_, '_>) {
+    let names = [&rule.subjects, &rule.groups, &rule.scopes, &rule.issuers, &rule.keys];
+    let places = [&rule.endpoints, &rule.upstreams, &rule.accounts];
+    let items = [&rule.tools, &rule.prompts, &rule.resources].into_iter().filter_map(Setting::set);
+    let lists =
+        names.into_iter().chain(places).filter_map(Setting::set).map(|list| (&list.key, list.value.0.is_empty()));
+    for (key, is_empty) in lists.chain(items.map(|list| (&list.key, list.value.0.is_empty()))) {
+        if is_empty {
+            let hint = Some("leave the key out if the rule does not depend on it".to_owned());
+            context.report.add(key.clone(), "an empty list matches nobody and nothing", hint);
+        }
+    }
 }
 
 fn approval(rule: &WrittenRule, context: &mut Context<'_, '_>) -> Option<ApprovalConfig> {
@@ -142,16 +181,13 @@ fn toolset(
         let hint = nearest(name).map_or("letters, digits, `-` and `_`".to_owned(), |name| format!("[toolsets.{name}]"));
         context.report.add(at.key.clone(), message, Some(hint));
     }
-    let names = |upstream: &UpstreamConfig| {
-        [Some(upstream.name.clone()), upstream.account.as_ref().map(|account| account.service.clone())]
-    };
-    if upstreams.iter().flat_map(names).flatten().any(|taken| taken.as_str().eq_ignore_ascii_case(name)) {
+    if upstreams.iter().flat_map(names_of).any(|taken| taken.as_str().eq_ignore_ascii_case(name)) {
         let message = format!("`/mcp/{}` is the endpoint of the upstream of this name", name.escape_debug());
         context.report.add(at.key.clone(), message, Some("call the toolset otherwise".to_owned()));
     }
     let written = &at.value;
     for picked in written.upstreams.set().iter().flat_map(|list| &list.value.0) {
-        if !upstreams.iter().flat_map(names).flatten().any(|known| picked.value.matches(known.as_str())) {
+        if !upstreams.iter().flat_map(names_of).any(|known| picked.value.matches(known.as_str())) {
             let message = format!("no upstream is called `{}`", picked.value.as_str().escape_debug());
             context.report.add(picked.span.clone(), message, None);
         }

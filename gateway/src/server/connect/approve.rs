@@ -100,7 +100,7 @@ fn list(waiting: &[&Approval]) -> String {
 fn whole(approval: &Approval, arguments: Option<&str>, key: &str) -> Document {
     let Approval { id, subject, tool, upstream, endpoint, rule, expires, length, .. } = approval;
     let minutes = expires.div_ceil(60_000).to_string();
-    let path = if endpoint == crate::access::ALL { "/mcp".to_owned() } else { format!("/mcp/{endpoint}") };
+    let path = if endpoint == crate::config::MERGED_ENDPOINT { "/mcp".to_owned() } else { format!("/mcp/{endpoint}") };
     let caller = if subject.is_empty() { "an unknown caller" } else { subject };
     let rows = [("Caller", caller), ("Tool", tool), ("Server", upstream), ("Endpoint", &path), ("Rule", rule)];
     let rows: String = rows.iter().map(|(name, text)| format!("<dt>{name}</dt><dd>{}</dd>", HtmlText(text))).collect();
