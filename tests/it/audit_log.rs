@@ -2,13 +2,22 @@
 //! cannot be written.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::process::Signal;
 
 use serde_json::{Value, json};
 use weir_tests::wait::{until, until_some};
-use weir_tests::{Client, Gateway, Issuer, Request, Stub, paths};
+use weir_tests::{Browser, Client, Gateway, Issuer, Request, Stub, paths};
+
+use crate::approval::page::{link, link_id};
+use crate::approval::{OWN, rules};
+use crate::client_sign_in::Scene;
 
 const AUDIENCE: &str = "https://weir.example/mcp";
 
@@ -233,6 +242,109 @@ async fn calls_go_on_where_the_configuration_says_so() {
     assert_eq!((status, body["audit"].is_string()), (200, true), "{body}");
 }
 
+#[tokio::test]
+async fn who_signs_in_gets_tokens_and_approves_is_recorded_and_refused_while_it_cannot_be() {
+    let scene = Scene::with("audit = { path = \"log/audit.jsonl\" }", &rules(OWN)).await;
+    let (host, mut browser) = (scene.registered().await, Browser::of("ada"));
+    let code = scene.code(&mut browser, &scene.page(&host, &[])).await;
+    let (status, token) = scene.redeem(&host, &code).await;
+    assert_eq!(status, 200, "{token}");
+    let ada = Client::modern(&scene.gateway, "/mcp").with_token(token["access_token"].as_str().unwrap());
+    let link = link(&json!({ "result": ada.call("stub__echo", json!({ "message": "hi" })).await }));
+    let page = browser.open(&link).await;
+    let path = page.text.split("href=\"connect/approve/").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let page = browser.open(&scene.gateway.url(&format!("/connect/approve/{path}"))).await;
+    let (to, fields) = page.form(link_id(&page.url));
+    let form = format!("key={}&answer=approve", fields[0].1);
+    let done = browser.send(&to, &form).await;
+    assert!(done.text.contains("Approved: echo of stub"), "{done:?}");
+    ada.call("stub__echo", json!({ "message": "hi" })).await;
+    for event in ["signed_in", "client_allowed", "token_issued", "approval_asked", "approval_given"] {
+        let found = record(&scene.gateway, event, |record| record["event_type"] == event).await;
+        let decision = if event == "approval_asked" { "deferred" } else { "allowed" };
+        assert_eq!((&found["principal_id"], &found["decision"]), (&json!("ada"), &json!(decision)), "{found}");
+    }
+    let approved = record(&scene.gateway, "the call", |record| record["approved_by"] == "ada").await;
+    assert_eq!((&approved["name"], &approved["decision"]), (&json!("stub__echo"), &json!("allowed")), "{approved}");
+
+    full(&scene.gateway);
+    ada.call("stub__echo", json!({ "message": "unwritten" })).await;
+    scene.gateway.logs("the audit log cannot be written").await;
+    let (status, refused) = scene.refresh(&host, &token).await;
+    assert_eq!((status, &refused["error"]), (503, &json!("temporarily_unavailable")), "{refused}");
+    for browser in [&mut browser, &mut Browser::of("eve")] {
+        let page = browser.open(&scene.gateway.url("/connect")).await;
+        assert!(page.status == 503 && page.text.contains("audit.on_failure"), "{page:?}");
+        assert_eq!(browser.send(&to, &form).await.status, 503);
+    }
+
+    free(&scene.gateway);
+    scene.gateway.logs("the audit log is written again").await;
+    assert_eq!(scene.refresh(&host, &token).await.0, 200);
+    assert_eq!(browser.open(&scene.gateway.url("/connect")).await.status, 200);
+}
+
+#[tokio::test]
+async fn configurations_are_recorded_whether_they_come_into_force_or_not() {
+    let stub = Stub::start().await;
+    let gateway = gateway("", &stub.config("stub")).await;
+    let file = gateway.directory().join("weir.toml");
+    let first = record(&gateway, "the configuration", |record| record["event_type"] == "configuration_loaded").await;
+    let good = fs::read_to_string(&file).unwrap();
+    fs::write(&file, good.clone() + "colour = \"blue\"\n").unwrap();
+    gateway.signal(Signal::HUP);
+    let refused = record(&gateway, "what is refused", |record| record["event_type"] == "configuration_refused").await;
+    assert!(refused["error"].as_str().is_some_and(|why| why.contains("colour")), "{refused}");
+    fs::write(&file, good + "limits = { calls = 3 }\n").unwrap();
+    gateway.signal(Signal::HUP);
+    let digest = |record: &Value| record["config_digest"].clone();
+    let is_next = |record: &Value| record["event_type"] == "configuration_loaded" && digest(record) != digest(&first);
+    record(&gateway, "the next configuration", is_next).await;
+}
+
+#[tokio::test]
+async fn a_log_is_followed_while_it_is_written_and_when_a_file_is_complete() {
+    let stub = Stub::start().await;
+    let gateway = gateway(", max_size = \"64KiB\"", &stub.config("stub")).await;
+    let client = Client::modern(&gateway, "/mcp");
+    record(&gateway, "the configuration", |record| record["event_type"] == "configuration_loaded").await;
+    let log = path(&gateway);
+    let mut follower = Command::new(paths::weir());
+    follower.args(["audit", "tail", "-f", "-n", "0"]).arg(&log).stdout(Stdio::piped());
+    let mut follower = follower.spawn().unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (lines, to) = (BufReader::new(follower.stdout.take().unwrap()).lines(), Arc::clone(&told));
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| to.lock().unwrap().push(line)));
+    let follows = || told.lock().unwrap().iter().filter(|line| line.contains("stub__echo")).count();
+    // Until it has begun.
+    let mut calls = 0;
+    while follows() == 0 {
+        client.call("stub__echo", json!({ "message": "begin" })).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        calls += 1;
+        assert!(calls < 1000, "it follows nothing");
+    }
+    let files = || fs::read_dir(log.parent().unwrap()).unwrap().flatten();
+    let complete = || files().any(|file| file.file_name().to_string_lossy().starts_with("audit.jsonl.0"));
+    while !complete() {
+        client.call("stub__echo", json!({ "message": "on" })).await;
+    }
+    client.ask("tools/call", json!({ "name": "stub__last", "arguments": {} })).await;
+    until("the last record is printed", || told.lock().unwrap().iter().any(|line| line.contains("stub__last"))).await;
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    let numbers: Vec<u64> = told
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|line| {
+            let record: Value = serde_json::from_str(line).unwrap();
+            record["seq"].as_u64().unwrap()
+        })
+        .collect();
+    assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
+}
+
 /// A second process, as of an upgrade, goes on with the chain of the first.
 #[tokio::test]
 async fn a_process_that_is_killed_and_its_successor_write_one_chain() {
@@ -249,7 +361,7 @@ async fn a_process_that_is_killed_and_its_successor_write_one_chain() {
         }
         let calls = || records(&path).iter().filter(|record| record["name"] == "stub__echo").count();
         until("both calls are recorded", || calls() == 2 * (run + 1)).await;
-        gateway.signal(rustix::process::Signal::KILL);
+        gateway.signal(Signal::KILL);
         // What a killed process may leave.
         let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
         std::io::Write::write_all(&mut file, b"{\"seq\":99,\"prev").unwrap();

@@ -37,7 +37,7 @@ impl Scene {
     }
 
     /// With more lines of the root and of `[authorization_server]`.
-    async fn with(root: &str, more: &str) -> Self {
+    pub(crate) async fn with(root: &str, more: &str) -> Self {
         let settings = json!({ "names": true, "groups": { "ada": ["ops"] } });
         let (authority, stub, port) = (Authority::with(&settings), Stub::start().await, free_port());
         let gateway = start(port, &authority, &stub, root, more).await;
@@ -51,7 +51,7 @@ impl Scene {
     }
 
     /// The name that a client gets.
-    async fn registered(&self) -> String {
+    pub(crate) async fn registered(&self) -> String {
         let (status, said) = self.register(&json!({ "client_name": "Host <1>", "redirect_uris": [BACK] })).await;
         assert_eq!(status, 201, "{said}");
         said["client_id"].as_str().unwrap().to_owned()
@@ -80,7 +80,7 @@ impl Scene {
     }
 
     /// The code that a person lets a client have.
-    async fn code(&self, browser: &mut Browser, page: &str) -> String {
+    pub(crate) async fn code(&self, browser: &mut Browser, page: &str) -> String {
         let page = browser.open(page).await;
         assert!(page.status == 200 && page.text.contains("Allow this client?"), "{page:?} {}", self.gateway.log());
         let back = decide(browser, &page, "allow").await;
@@ -94,12 +94,12 @@ impl Scene {
         (response.status, response.json().await)
     }
 
-    async fn redeem(&self, client: &str, code: &str) -> (u16, Value) {
+    pub(crate) async fn redeem(&self, client: &str, code: &str) -> (u16, Value) {
         let fields = [("grant_type", "authorization_code"), ("client_id", client), ("code", code)];
         self.ask("/oauth/token", &[&fields[..], &[("redirect_uri", BACK), ("code_verifier", VERIFIER)]].concat()).await
     }
 
-    async fn refresh(&self, client: &str, token: &Value) -> (u16, Value) {
+    pub(crate) async fn refresh(&self, client: &str, token: &Value) -> (u16, Value) {
         let token = token["refresh_token"].as_str().unwrap();
         let fields = [("grant_type", "refresh_token"), ("client_id", client), ("refresh_token", token)];
         self.ask("/oauth/token", &fields).await

@@ -121,6 +121,14 @@ pub(super) fn note_configuration(config: &Config) {
     });
 }
 
+/// Records that a configuration does not come into force.
+pub(super) fn note_refused_configuration(file: &Path, why: &str) {
+    audit::write("configuration_refused", |record| {
+        record.text("file", &file.display().to_string());
+        record.text("error", why);
+    });
+}
+
 pub(super) fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {
     let _log = telemetry::start("warn");
     let (AuditCommand::Verify { log, .. } | AuditCommand::Tail { log, .. } | AuditCommand::Export { log, .. }) =

@@ -178,6 +178,7 @@ impl Reloader {
             };
             if let Err(why) = &changes {
                 tracing::error!("the configuration is not reloaded, and what was in force stays so:\n{why}");
+                super::audit::note_refused_configuration(&self.path, why);
             }
             self.failure.send_replace(changes.as_ref().err().cloned());
             drop(answer.map(|answer| answer.send(changes)));

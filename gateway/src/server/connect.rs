@@ -30,6 +30,7 @@ use crate::{
     },
     http::{HeaderName, HeaderValue, RETRY_AFTER},
     sign_in_links::{CALLBACK, SignInLinks, VISIT},
+    telemetry::audit,
 };
 
 use super::{App, authn::Authenticator, client_metadata::ClientMetadata, listen::HttpExchange};
@@ -195,8 +196,8 @@ impl App {
         }
     }
 
-    /// Why a request is turned away before it is looked at: a host that is not served here, a form from another site, or a
-    /// gateway at which nobody is known.
+    /// Why a request is turned away before it is looked at: a host that is not served here, a form from another site, an audit
+    /// log that cannot be written, or a gateway at which nobody is known.
     fn refused(&self, exchange: &HttpExchange) -> Option<BrowserReply> {
         if let Err(why) = self.origin_check.admit(exchange.host(), None) {
             self.note_refusal(exchange, "origin refused", &why);
@@ -205,6 +206,9 @@ impl App {
         let (origin, root) = (exchange.header("origin"), self.connect.invitations.root());
         if origin.is_some_and(|origin| !self.is_own(origin, root)) {
             return Some(BrowserReply::Page(403, page::alone("Not here", "This form was sent by another site.")));
+        }
+        if let Some(why) = audit::refusal() {
+            return Some(BrowserReply::Page(503, page::alone("Not now", &why)));
         }
         if !self.authn.are_proved() && !self.authn.are_local() {
             let text = "Everybody may call this gateway, so nobody is known here. Its operator signs in with: weir auth login NAME";

@@ -31,12 +31,12 @@ async fn client(authority: &Authority, gateway: &Gateway, person: &str) -> (Clie
 }
 
 /// The last part of an address.
-fn link_id(url: &str) -> &str {
+pub(crate) fn link_id(url: &str) -> &str {
     url.rsplit('/').next().unwrap_or_default()
 }
 
 /// The link in the text that a caller is told.
-fn link(told: &Value) -> String {
+pub(crate) fn link(told: &Value) -> String {
     let words = text(&told["result"]).split_whitespace().find(|word| word.starts_with("http"));
     words.unwrap_or_else(|| panic!("no link: {told}")).trim_end_matches('.').to_owned()
 }

@@ -51,6 +51,7 @@ impl<'a> Record<'a> {
             self.quoted(value);
         }
         self.0.push(b']');
+        self.left_out(name, values.len());
     }
 
     /// Adds names with texts as an object, if there are any. Of a name that comes again the first text is taken.
@@ -69,6 +70,14 @@ impl<'a> Record<'a> {
             self.quoted(value);
         }
         self.0.push(b'}');
+        self.left_out(name, values.len());
+    }
+
+    /// Says how many of so many are not in the record.
+    fn left_out(&mut self, name: &str, of: usize) {
+        if let Some(more) = of.checked_sub(MOST).filter(|more| *more > 0) {
+            self.number(&format!("{name}_left_out"), more as u64);
+        }
     }
 
     /// Adds a number.
@@ -223,6 +232,20 @@ mod tests {
         let mut text = Vec::new();
         put_time(UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_millis(millis), &mut text);
         String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn what_a_long_list_leaves_out_is_counted() {
+        for (count, left_out) in [(1, None), (MOST, None), (MOST + 2, Some(2))] {
+            let mut body = Vec::new();
+            let mut record = Record::begin(&mut body, UNIX_EPOCH, "call");
+            record.texts("groups", &vec!["ops".to_owned(); count]);
+            record.end();
+            let body = format!("{{{}}}", String::from_utf8(body).unwrap().trim_end().trim_end_matches('}'));
+            let record: serde_json::Value = serde_json::from_str(&body).unwrap_or_else(|why| panic!("{body}: {why}"));
+            assert_eq!(record["groups"].as_array().unwrap().len(), count.min(MOST));
+            assert_eq!(record["groups_left_out"].as_u64(), left_out, "{body}");
+        }
     }
 
     #[test]
