@@ -26,8 +26,17 @@ pub async fn token(issuer: &str, principal: usize, audience: &str) -> String {
 /// # Panics
 /// When it gives none.
 pub async fn token_for(issuer: &str, principal: usize, audience: &str, scope: &str) -> String {
+    client_token(issuer, principal, Some(audience), scope).await
+}
+
+/// The same of a server that has tokens for one audience, and wants none named.
+///
+/// # Panics
+/// When it gives none.
+pub async fn client_token(issuer: &str, principal: usize, audience: Option<&str>, scope: &str) -> String {
     let (id, secret) = CLIENTS[principal];
-    let mut form = vec![("grant_type", "client_credentials"), ("resource", audience), ("scope", scope)];
+    let mut form = vec![("grant_type", "client_credentials"), ("scope", scope)];
+    form.extend(audience.map(|audience| ("resource", audience)));
     let mut request = Request::new("POST", "/token").header("content-type", "application/x-www-form-urlencoded");
     if principal == 0 {
         let credentials = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)));

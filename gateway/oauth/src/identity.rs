@@ -26,13 +26,17 @@ pub enum IdentityError {
 /// What a name is called by; asked for where the server has them, for a name that people know themselves by.
 const KNOWN_BY: [&str; 2] = ["profile", "email"];
 
+/// It has people choose an account, takes no `login`, and does not say so in its metadata.
+const GOOGLE: &str = "https://accounts.google.com";
+
 /// A sign-in at `server` that says who comes back to `redirect`; `anew` if it is to be somebody else than the one whom the
 /// server remembers.
 pub fn sign_in(server: &ServerMetadata, client: &OAuthApplication, redirect: &str, anew: bool) -> SignIn {
     let offered = |scope: &&str| server.scopes_supported.iter().any(|known| known == scope);
     let scopes = ["openid"].into_iter().chain(KNOWN_BY.into_iter().filter(offered));
     // Every OpenID provider must know `login` (OpenID Connect Core §15.1), and only some let people choose.
-    let chooses = server.prompt_values_supported.iter().any(|prompt| prompt == "select_account");
+    let chooses =
+        server.issuer == GOOGLE || server.prompt_values_supported.iter().any(|prompt| prompt == "select_account");
     SignIn {
         server: server.clone(),
         client: client.clone(),

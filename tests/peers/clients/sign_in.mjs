@@ -4,7 +4,7 @@
 //   node sign_in.mjs 2 http://127.0.0.1:8080/mcp
 //
 // Prints {"audience": what its token is for, "tools": how many there are}. With `refresh` as the third argument it also
-// uses its refresh token, and says whether it has other tokens then: {"refreshed": true}.
+// uses its refresh token, and says whether it has other tokens then: {"refreshed": true}. What it asks for is `SCOPE`.
 const [, , version, address, refresh] = process.argv;
 const sdk =
   version === '1'
@@ -28,7 +28,7 @@ const provider = {
     token_endpoint_auth_method: 'none',
     application_type: 'native',
     // The peer gives no token without one.
-    scope: 'mcp:read',
+    scope: process.env.SCOPE ?? 'mcp:read',
   },
   clientInformation: () => kept.client,
   saveClientInformation: (client) => (kept.client = client),

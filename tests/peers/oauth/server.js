@@ -5,7 +5,8 @@
 // client id that is a URL, more clients, whether clients may register, whether it says how people are called, whether it
 // asks them who they are, whether it names itself to those who come back (`iss`, RFC 9207), whose tokens are exchanged, whether a refresh token that was used may be used again, the
 // port, whether it binds tokens to keys (`dpop`: as a rule, `false`, or with a "nonce" in each proof), and how its access tokens look: `opaque`, for another `audience`, with more `claims`, with other `scopes`, with `scp`
-// in place of `scope` (a "list", or the "short" name of one), and its `keys` (private JWKs, of which the first signs). All it knows is in memory: started again, it knows nobody. The first line it prints is {"issuer": …}. Lines on its
+// in place of `scope` (a "list", or the "short" name of one), what else ID tokens say of `people`, the one `resource` that
+// it has tokens for, which nobody need name, and its `keys` (private JWKs, of which the first signs). All it knows is in memory: started again, it knows nobody. The first line it prints is {"issuer": …}. Lines on its
 // standard input are commands, each answered with one line: `stats` is how often each grant was asked for, `secrets` every
 // token that was given, `requests` all that was asked of it, `trouble {…}` what is to go wrong from now on (see
 // trouble.js), `waiting` how many requests wait for that to end, `key` a new private key for `keys`.
@@ -14,7 +15,7 @@ import { createInterface } from 'node:readline';
 import { generateKeyPairSync, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 
-import Provider from 'oidc-provider';
+import Provider, { errors } from 'oidc-provider';
 
 import * as exchange from './exchange.js';
 import * as trouble from './trouble.js';
@@ -39,13 +40,19 @@ const issuer = `http://127.0.0.1:${http.address().port}`;
 
 const SCOPES = settings.scopes ?? 'mcp:read mcp:write mcp:admin mcp:audit mcp:owner';
 
-const getResourceServerInfo = (_, resource) => ({
-  scope: SCOPES,
-  audience: settings.audience ?? resource,
-  accessTokenFormat: settings.opaque ? 'opaque' : 'jwt',
-  accessTokenTTL: settings.access,
-  jwt: { sign: { alg: 'RS256' } },
-});
+const getResourceServerInfo = (_, resource) => {
+  if (settings.resource && resource !== settings.resource) throw new errors.InvalidTarget();
+  return {
+    scope: SCOPES,
+    audience: settings.audience ?? resource,
+    accessTokenFormat: settings.opaque ? 'opaque' : 'jwt',
+    accessTokenTTL: settings.access,
+    jwt: { sign: { alg: 'RS256' } },
+  };
+};
+
+// What ID tokens say beside the names.
+const SAID = [...new Set(Object.values(settings.people ?? {}).flatMap(Object.keys))];
 
 const provider = new Provider(issuer, {
   clients: [
@@ -89,7 +96,7 @@ const provider = new Provider(issuer, {
   ],
   ...(settings.keys ? { jwks: { keys: settings.keys } } : {}),
   ...(settings.names
-    ? { claims: { openid: ['sub', 'groups'], email: ['email'], profile: ['name'] }, conformIdTokenClaims: false }
+    ? { claims: { openid: ['sub', 'groups', ...SAID], email: ['email'], profile: ['name'] }, conformIdTokenClaims: false }
     : {}),
   scopes: ['openid', 'offline_access', ...SCOPES.split(' ')],
   pkce: { required: () => true },
@@ -98,7 +105,8 @@ const provider = new Provider(issuer, {
   formats: {
     customizers: {
       jwt: (_, __, { payload }) => {
-        if (!settings.scp) return;
+        // A sign-in alone may ask for no scope of the resource.
+        if (!settings.scp || payload.scope === undefined) return;
         payload.scp = settings.scp === 'list' ? payload.scope.split(' ') : payload.scope.split('/').pop();
         delete payload.scope;
       },
@@ -129,6 +137,7 @@ const provider = new Provider(issuer, {
     resourceIndicators: {
       enabled: true,
       useGrantedResource: () => true,
+      ...(settings.resource ? { defaultResource: () => settings.resource } : {}),
       getResourceServerInfo,
     },
   },
@@ -141,7 +150,13 @@ const provider = new Provider(issuer, {
     client.grantTypeAllowed('refresh_token') && code.scopes.has('offline_access'),
   findAccount: (_, id) => ({
     accountId: id,
-    claims: () => ({ sub: id, name: `${id} of Tests`, email: `${id}@example.com`, groups: settings.groups?.[id] }),
+    claims: () => ({
+      sub: id,
+      name: `${id} of Tests`,
+      email: `${id}@example.com`,
+      groups: settings.groups?.[id],
+      ...settings.people?.[id],
+    }),
   }),
   interactions: { url: (_, interaction) => `/sign-in/${interaction.uid}` },
 });

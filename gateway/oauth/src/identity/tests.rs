@@ -118,6 +118,9 @@ async fn the_server_is_asked_for_a_name_and_nothing_else() {
     {
         let metadata = provider.metadata(json!({ "prompt_values_supported": said }));
         assert_eq!(sign_in(&metadata, &OAuthApplication::public("weir"), BACK, true).prompt, Some(prompt));
+        let google = ServerMetadata { issuer: GOOGLE.to_owned(), ..metadata };
+        let asked = sign_in(&google, &OAuthApplication::public("weir"), BACK, true);
+        assert_eq!(asked.prompt, Some("select_account"));
     }
 }
 
