@@ -74,6 +74,10 @@ impl<'a, 'json> Facts<'a, 'json> {
         if self.call.is_none() && !condition.is_of_caller() {
             return Verdict::Open;
         }
+        // It would have to be asked about each address that a template stands for.
+        if condition.is_of_name() && self.call.is_some_and(|(call, _)| matches!(call.item, Item::Each(_))) {
+            return Verdict::Failed;
+        }
         if condition.uses_arguments() {
             match self.arguments {
                 None => return Verdict::Open,

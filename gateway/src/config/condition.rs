@@ -38,6 +38,9 @@ const VARIABLES: [&str; 3] = ["caller", "call", "args"];
 /// What of a call is the same for all that an endpoint has of an upstream.
 const PLACE: [&str; 3] = ["endpoint", "upstream", "account"];
 
+/// What of a call else says nothing of the name.
+const NAMELESS: [&str; 2] = ["kind", "method"];
+
 /// A condition that was compiled.
 #[derive(Clone)]
 pub struct Condition {
@@ -46,6 +49,8 @@ pub struct Condition {
     uses: [bool; 3],
     /// Whether it looks at nothing of the call but its [`PLACE`].
     placed: bool,
+    /// Whether it may look at the name of the call.
+    named: bool,
     /// How many steps it takes where each list has one element.
     parts: u64,
     /// How often the size of the arguments multiplies with itself: once for each list macro in another, and once more for
@@ -76,6 +81,12 @@ impl Condition {
     #[must_use]
     pub const fn is_of_place(&self) -> bool {
         self.is_of_call() && self.uses[1] && self.placed
+    }
+
+    /// Whether the name of what is called may decide.
+    #[must_use]
+    pub const fn is_of_name(&self) -> bool {
+        self.named
     }
 
     /// Whether the arguments of a call decide.
@@ -131,13 +142,16 @@ impl FromStr for Condition {
             Unreadable::new(format!("this is no condition in CEL: {first}"), r#"such as "args.amount <= 100""#)
         })?;
         let (mut parts, mut depth, mut power, mut unknown) = (0, 0, 0, None);
-        let (mut calls, mut places) = (0, 0);
+        let (mut calls, mut places, mut nameless) = (0, 0, 0);
         let mut walk = |part: &IdedExpr, within: &[String], nested: u32| {
             parts += steps(part);
             let is_call = |part: &IdedExpr| matches!(&part.expr, Expr::Ident(name) if name == VARIABLES[1]);
             calls += u32::from(is_call(part));
-            if let Expr::Select(select) = &part.expr {
-                places += u32::from(is_call(&select.operand) && PLACE.contains(&select.field.as_str()));
+            if let Expr::Select(select) = &part.expr
+                && is_call(&select.operand)
+            {
+                places += u32::from(PLACE.contains(&select.field.as_str()));
+                nameless += u32::from(NAMELESS.contains(&select.field.as_str()));
             }
             depth = depth.max(nested);
             power = power.max(nested + u32::from(nested > 0 && looks_at_much(part)));
@@ -160,7 +174,8 @@ impl FromStr for Condition {
         let references = program.references();
         let uses = VARIABLES.map(|name| references.has_variable(name));
         drop(references);
-        Ok(Self { text: text.to_owned(), program: Arc::new(program), uses, placed: calls == places, parts, power })
+        let (placed, named) = (calls == places, calls > places + nameless);
+        Ok(Self { text: text.to_owned(), program: Arc::new(program), uses, placed, named, parts, power })
     }
 }
 
@@ -244,6 +259,15 @@ mod tests {
             "true",
         ] {
             assert!(!of(item).is_of_place(), "{item}");
+        }
+        for (text, named) in [
+            ("call.name == 'x'", true),
+            ("call == {}", true),
+            ("call['kind'] == 'x'", true),
+            ("call.kind == 'x' && call.method == call.endpoint", false),
+            ("'name' in caller.groups", false),
+        ] {
+            assert_eq!(of(text).is_of_name(), named, "{text}");
         }
         for bad in ["", "args.", "argz.a", "true && user.name == 'x'", "args.items.all(i, j < 1)"] {
             assert!(bad.parse::<Condition>().is_err(), "{bad}");

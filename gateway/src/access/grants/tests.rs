@@ -65,6 +65,11 @@ fn a_template_is_completed_where_each_of_its_addresses_is_allowed() {
         (allow("db://*") + &deny("db://private/*"), "db://{+path}", true, false),
         (allow("db://*") + &deny("db://private/*"), "db://public/{x}", true, true),
         (allow("db://public/*"), "db://private/{x}", false, false),
+        // A condition is about an address, and a template stands for many.
+        (allow("*") + "when = \"call.name != 'db://secret'\"\n", "db://{x}", true, false),
+        (allow("*") + &deny("*") + "when = \"call.name == 'db://secret'\"\n", "db://{x}", true, false),
+        (allow("*") + "when = \"call.name != 'x' && caller.subject == 'ada'\"\n", "db://{x}", true, false),
+        (allow("*") + "when = \"call.kind == 'resource' && caller.subject == 'ada'\"\n", "db://{x}", true, true),
     ] {
         let grants = Access::new(Some(&rules(&text))).grants(Some(&principal("ada", &[])));
         let call = |item| AccessRequest { item, method: "completion/complete", ..call("", "{}") };
