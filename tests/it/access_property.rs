@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 use weir_tests::client::initialize;
+use weir_tests::issuer::now as unix_now;
 use weir_tests::stub::Offer;
 use weir_tests::{Bridge, Client, Gateway, Issuer, LEGACY, Stub};
 
@@ -15,10 +16,15 @@ const UPSTREAMS: [&str; 2] = ["one", "two"];
 const TOOLS: [&str; 3] = ["echo", "burst", "extra"];
 const PROMPTS: [&str; 2] = ["greet", "scold"];
 const RESOURCES: [&str; 2] = ["public/a", "private/b"];
+const TEMPLATE: &str = "public/{x}";
+const ENDPOINTS: [&str; 3] = ["mcp", "one", "desk"];
+const TOOLSET: &str =
+    "[toolsets.desk]\nupstreams = [\"two\", \"one\"]\ntools = [\"e*\", \"two__burst\"]\nresources = [\"one://*\"]\n";
 /// The message that conditions ask for, and another.
 const MESSAGES: [&str; 2] = ["hi", "ho"];
-/// How many sets of rules are tried.
-const SETS: u64 = 6;
+/// How many sets of rules are tried in each run, and how many others.
+const SETS: u64 = 4;
+const OTHERS: u64 = 1;
 
 /// Numbers that are the same in each run (SplitMix64).
 struct Numbers(u64);
@@ -43,12 +49,15 @@ enum Kind {
     Tool,
     Prompt,
     Resource,
+    Template,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Item {
     kind: Kind,
     upstream: &'static str,
+    /// Of its address.
+    scheme: &'static str,
     name: &'static str,
 }
 
@@ -70,11 +79,11 @@ impl Rule {
         Self {
             denies: numbers.below(3) == 0,
             group: numbers.maybe(4, &GROUPS),
-            endpoint: numbers.maybe(7, &["mcp", "one"]),
+            endpoint: numbers.maybe(6, &ENDPOINTS),
             upstream: numbers.maybe(6, &UPSTREAMS),
             tools: numbers.maybe(5, &["echo", "e*", "one__burst", "two__*", "*"]),
             prompts: numbers.maybe(7, &["greet", "two__greet", "*"]),
-            resources: numbers.maybe(7, &["one://public/*", "*/b", "*"]),
+            resources: numbers.maybe(7, &["one://public/*", "one://*", "*/b", "*"]),
             when: numbers.below(4) == 0,
         }
     }
@@ -107,7 +116,7 @@ impl Rule {
         let pattern = match item.kind {
             Kind::Tool => self.tools,
             Kind::Prompt => self.prompts,
-            Kind::Resource => self.resources,
+            Kind::Resource | Kind::Template => self.resources,
         };
         let names_none = [self.tools, self.prompts, self.resources].iter().all(Option::is_none);
         let named = names_none || pattern.is_some_and(|pattern| item.fits(pattern));
@@ -115,16 +124,42 @@ impl Rule {
     }
 }
 
+impl Rule {
+    /// Whether it is about each address of a template that it concerns.
+    fn is_of_whole(&self, template: Item) -> bool {
+        let names_none = [self.tools, self.prompts, self.resources].iter().all(Option::is_none);
+        names_none || self.resources.is_some_and(|pattern| template.fits_whole(pattern))
+    }
+}
+
 impl Item {
     fn all() -> impl Iterator<Item = Self> {
         let of = |upstream| {
-            let item = move |kind| move |name: &&'static str| Self { kind, upstream, name: *name };
+            let item = move |kind| move |name: &&'static str| Self { kind, upstream, scheme: upstream, name: *name };
             let names = TOOLS.iter().map(item(Kind::Tool)).chain(PROMPTS.iter().map(item(Kind::Prompt)));
-            names.chain(RESOURCES.iter().map(item(Kind::Resource)))
+            names.chain(RESOURCES.iter().map(item(Kind::Resource))).chain([&TEMPLATE].map(item(Kind::Template)))
         };
         UPSTREAMS.into_iter().flat_map(of)
     }
 
+    /// Whether an endpoint has it.
+    fn is_at(self, endpoint: &str) -> bool {
+        match (endpoint, self.kind) {
+            ("desk", Kind::Tool) => self.fits("e*") || self.fits("two__burst"),
+            ("desk", Kind::Prompt) => false,
+            ("desk", Kind::Resource | Kind::Template) => self.scheme == "one",
+            ("mcp", _) => true,
+            (upstream, _) => self.upstream == upstream,
+        }
+    }
+
+    /// The same address at the other upstream. What nobody lists goes to the only upstream that a caller sees.
+    fn elsewhere(self) -> Option<Self> {
+        let upstream = UPSTREAMS.into_iter().find(|upstream| *upstream != self.upstream)?;
+        matches!(self.kind, Kind::Resource | Kind::Template).then_some(Self { upstream, ..self })
+    }
+
+    /// Whether a pattern matches it; of a template, whether it matches some of its addresses.
     fn fits(self, pattern: &str) -> bool {
         let fits = |text: &str| match pattern.split_once('*') {
             Some((before, after)) => text.starts_with(before) && text.ends_with(after),
@@ -132,19 +167,25 @@ impl Item {
         };
         match self.kind {
             Kind::Resource => fits(&self.address()),
+            Kind::Template => self.fits_whole(pattern) || pattern == "*/b",
             Kind::Tool | Kind::Prompt => fits(self.name) || fits(&format!("{}__{}", self.upstream, self.name)),
         }
     }
 
+    /// Whether a pattern matches each address of a template.
+    fn fits_whole(self, pattern: &str) -> bool {
+        pattern == "*" || pattern == format!("{}://public/*", self.scheme) || pattern == format!("{}://*", self.scheme)
+    }
+
     fn address(self) -> String {
-        format!("{}://{}", self.upstream, self.name)
+        format!("{}://{}", self.scheme, self.name)
     }
 
     /// What clients call it.
     fn public(self, endpoint: &str) -> String {
         match self.kind {
-            Kind::Resource => self.address(),
-            Kind::Tool | Kind::Prompt if endpoint == "mcp" => format!("{}__{}", self.upstream, self.name),
+            Kind::Resource | Kind::Template => self.address(),
+            Kind::Tool | Kind::Prompt if endpoint != "one" => format!("{}__{}", self.upstream, self.name),
             Kind::Tool | Kind::Prompt => self.name.to_owned(),
         }
     }
@@ -155,24 +196,42 @@ impl Item {
             Kind::Tool => ("tools/call", json!({ "name": public, "arguments": { "message": message } })),
             Kind::Prompt => ("prompts/get", json!({ "name": public, "arguments": { "message": message } })),
             Kind::Resource => ("resources/read", json!({ "uri": public })),
+            Kind::Template => completion(json!({ "type": "ref/resource", "uri": public })),
         }
     }
+
+    /// What else reaches it without arguments.
+    fn other(self, endpoint: &str, how: &str) -> Option<(&'static str, Value)> {
+        let public = self.public(endpoint);
+        match self.kind {
+            Kind::Prompt => Some(completion(json!({ "type": "ref/prompt", "name": public }))),
+            Kind::Resource if how == "legacy" => Some(("resources/subscribe", json!({ "uri": public }))),
+            _ => None,
+        }
+    }
+}
+
+fn completion(of: Value) -> (&'static str, Value) {
+    ("completion/complete", json!({ "ref": of, "argument": { "name": "x", "value": "" } }))
 }
 
 /// Whether an item is listed: with some arguments it could be had.
 fn is_shown(rules: &[Rule], group: &str, endpoint: &str, item: Item) -> bool {
     let of =
         |denies: bool| rules.iter().filter(move |rule| rule.denies == denies && rule.concerns(group, endpoint, item));
-    of(false).count() > 0 && of(true).all(|rule| rule.when)
+    let hides = |rule: &Rule| !rule.when && (item.kind != Kind::Template || rule.is_of_whole(item));
+    of(false).count() > 0 && !of(true).any(hides)
 }
 
 /// Whether a request reaches it. A resource has no arguments: a condition on them cannot be judged, which denies.
-fn is_reached(rules: &[Rule], group: &str, endpoint: &str, item: Item, message: &str) -> bool {
-    let has_arguments = item.kind != Kind::Resource;
-    let holds = |rule: &&Rule| match (rule.when, has_arguments) {
+fn is_reached(rules: &[Rule], group: &str, endpoint: &str, item: Item, message: Option<&str>) -> bool {
+    let message = message.filter(|_| matches!(item.kind, Kind::Tool | Kind::Prompt));
+    let holds = |rule: &&Rule| match (rule.when, message) {
+        // A template stands for many addresses.
+        (false, _) if item.kind == Kind::Template => rule.denies || rule.is_of_whole(item),
         (false, _) => true,
-        (true, true) => message == MESSAGES[0],
-        (true, false) => rule.denies,
+        (true, Some(message)) => message == MESSAGES[0],
+        (true, None) => rule.denies,
     };
     let of =
         |denies: bool| rules.iter().filter(move |rule| rule.denies == denies && rule.concerns(group, endpoint, item));
@@ -199,12 +258,13 @@ impl Way {
 
     /// What is listed, by name or address.
     async fn listed(&mut self, kind: Kind) -> Vec<String> {
-        let (list, key) = match kind {
-            Kind::Tool => ("tools", "name"),
-            Kind::Prompt => ("prompts", "name"),
-            Kind::Resource => ("resources", "uri"),
+        let (method, list, key) = match kind {
+            Kind::Tool => ("tools/list", "tools", "name"),
+            Kind::Prompt => ("prompts/list", "prompts", "name"),
+            Kind::Resource => ("resources/list", "resources", "uri"),
+            Kind::Template => ("resources/templates/list", "resourceTemplates", "uriTemplate"),
         };
-        let answer = self.ask(&format!("{list}/list"), json!({})).await;
+        let answer = self.ask(method, json!({})).await;
         let entries = answer["result"][list].as_array().cloned().unwrap_or_default();
         entries.iter().map(|entry| entry[key].as_str().unwrap().to_owned()).collect()
     }
@@ -235,8 +295,12 @@ async fn stub(name: &str) -> Stub {
     let resources = RESOURCES.map(|path| json!({ "uri": format!("{name}://{path}"), "name": path }));
     Stub::offering(Offer {
         tools: TOOLS.map(str::to_owned).to_vec(),
-        capabilities: json!({ "prompts": {}, "resources": {} }),
-        lists: json!({ "prompts/list": named(&PROMPTS), "resources/list": resources }),
+        capabilities: json!({ "prompts": {}, "resources": { "subscribe": true }, "completions": {} }),
+        lists: json!({
+            "prompts/list": named(&PROMPTS),
+            "resources/list": resources,
+            "resources/templates/list": [{ "uriTemplate": format!("{name}://{TEMPLATE}"), "name": "t" }],
+        }),
         ..Offer::default()
     })
     .await
@@ -245,7 +309,7 @@ async fn stub(name: &str) -> Stub {
 #[tokio::test]
 async fn no_list_shows_and_no_call_reaches_what_the_rules_deny() {
     let (issuer, stubs) = (Issuer::start().await, [stub("one").await, stub("two").await]);
-    let reached = |method: &str| stubs.iter().map(|stub| stub.asked(method).len()).sum::<usize>();
+    let reached = |upstream: &str, method: &str| stubs[usize::from(upstream == "two")].asked(method).len();
     let (mut allowed, mut denied) = (0, 0);
     let random = |seed| {
         let mut numbers = Numbers(seed);
@@ -256,37 +320,50 @@ async fn no_list_shows_and_no_call_reaches_what_the_rules_deny() {
         Rule { when: true, ..Rule::default() },
         Rule { denies: true, tools: Some("e*"), when: true, ..Rule::default() },
     ];
-    let sets: Vec<Vec<Rule>> = (0..SETS).map(random).chain([by_arguments]).collect();
-    for (seed, rules) in sets.iter().enumerate() {
+    let others = unix_now() << 8;
+    let seeds = (0..SETS).chain(others..others + OTHERS);
+    let sets: Vec<_> = seeds.map(|seed| (seed, random(seed))).chain([(0, by_arguments)]).collect();
+    for (seed, rules) in &sets {
         let mut config = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", issuer.issuer());
         rules.iter().for_each(|rule| rule.write(&mut config));
+        config += TOOLSET;
         config += &(stubs[0].config("one") + &stubs[1].config("two"));
         let gateway = Gateway::start(&config).await;
         gateway.logs("Weir is ready for clients").await;
-        for (group, endpoint) in GROUPS.iter().flat_map(|group| ["mcp", "one"].map(|endpoint| (*group, endpoint))) {
+        for (group, endpoint) in GROUPS.iter().flat_map(|group| ENDPOINTS.map(|endpoint| (*group, endpoint))) {
             let mut claims = issuer.claims(group, AUDIENCE);
             claims["groups"] = json!([group]);
             let token = issuer.sign(&claims);
             for (how, mut way) in ways(&gateway, endpoint, &token).await {
                 let place = || format!("set {seed}, {group} at {endpoint}, {how}: {rules:#?}");
                 let mut shown = Vec::new();
-                for kind in [Kind::Tool, Kind::Prompt, Kind::Resource] {
+                for kind in [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Template] {
                     shown.extend(way.listed(kind).await);
                 }
-                let here = || Item::all().filter(|item| endpoint == "mcp" || item.upstream == endpoint);
-                let expected = here().filter(|item| is_shown(rules, group, endpoint, *item));
+                let expected = Item::all()
+                    .filter(|item| item.is_at(endpoint))
+                    .filter(|item| is_shown(rules, group, endpoint, *item));
                 let mut expected: Vec<String> = expected.map(|item| item.public(endpoint)).collect();
                 shown.sort();
                 expected.sort();
                 assert_eq!(shown, expected, "{}", place());
-                for (item, message) in here().flat_map(|item| MESSAGES.map(|message| (item, message))) {
-                    let (method, params) = item.request(endpoint, message);
-                    let before = reached(method);
+                // Also what a toolset does not have. At the address of one upstream the names of the other lead to its own.
+                let asked = || Item::all().filter(|item| endpoint != "one" || item.upstream == "one");
+                let calls = asked().flat_map(|item| MESSAGES.map(|message| (item, Some(message))));
+                for (item, message) in calls.chain(asked().map(|item| (item, None))) {
+                    let request = match message {
+                        Some(message) => Some(item.request(endpoint, message)),
+                        None => item.other(endpoint, how),
+                    };
+                    let Some((method, params)) = request else { continue };
+                    let before = reached(item.upstream, method);
                     let answer = way.ask(method, params).await;
-                    let expected = is_reached(rules, group, endpoint, item, message);
+                    let may = |item: Item| item.is_at(endpoint) && is_reached(rules, group, endpoint, item, message);
+                    let expected = may(item);
                     let got = answer.get("result").is_some_and(|result| result["isError"] != true);
-                    assert_eq!(got, expected, "{item:?} with {message}: {answer}\n{}", place());
-                    assert_eq!(reached(method) - before, usize::from(expected), "{item:?} with {message}\n{}", place());
+                    let asked = || format!("{item:?} with {message:?} by {method}: {answer}\n{}", place());
+                    assert!(if expected { got } else { !got || item.elsewhere().is_some_and(may) }, "{}", asked());
+                    assert_eq!(reached(item.upstream, method) - before, usize::from(expected), "{}", asked());
                     *(if expected { &mut allowed } else { &mut denied }) += 1;
                 }
             }

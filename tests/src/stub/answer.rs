@@ -72,6 +72,9 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
             result(&message, cache)
         }
         "prompts/get" => result(&message, json!({ "resultType": "complete", "messages": [] })),
+        "completion/complete" => {
+            result(&message, json!({ "resultType": "complete", "completion": { "values": ["a"] } }))
+        }
         "weir-tests/raw" => raw(seen, &offer),
         _ => error(if modern { StatusCode::NOT_FOUND } else { StatusCode::OK }, &message, -32601, "no such method"),
     }
