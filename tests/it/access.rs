@@ -449,12 +449,14 @@ async fn what_was_decided_about_a_call_can_be_asked_later() {
 #[tokio::test]
 async fn what_a_caller_sees_is_printed_with_the_rule_that_decides() {
     let (one, two) = stubs().await;
-    let later = "[[access.rules]]\nname = \"later\"\neffect = \"deny\"\nenforce = false\nprompts = [\"one__greet\"]\n";
+    let later = "[[access.rules]]\nname = \"later\"\neffect = \"deny\"\nenforce = false\nprompts = [\"one__greet\"]\n\
+                 [[access.rules]]\nname = \"reds\"\nupstreams = [\"two\"]\ntools = [\"fail\"]\nwhen = \"caller.claims.team == 'red'\"\n";
     let config = [RULES, later, &one.config("one"), &two.config("two")].concat();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("weir.toml"), config).unwrap();
     let mut weir = Command::new(weir_tests::paths::weir());
-    weir.args(["check", "--as", "ada", "--group", "readers"]).current_dir(folder.path());
+    weir.args(["check", "--as", "ada", "--group", "readers", "--claims", r#"{"team": "red"}"#])
+        .current_dir(folder.path());
     let output = tokio::task::spawn_blocking(move || weir.output().unwrap()).await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
@@ -464,6 +466,7 @@ async fn what_a_caller_sees_is_printed_with_the_rule_that_decides() {
         "    hidden  tool               fail  (no rule allows it)",
         "    hidden  tool               burst  (rule `nobody bursts`)",
         "    sees    resource template  one://public/{x}  (rule `readers`)",
+        "    sees    tool               fail  (rule `reds`)",
     ] {
         assert!(text.lines().any(|own| own == line), "{line} is not in\n{text}");
     }

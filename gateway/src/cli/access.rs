@@ -107,6 +107,15 @@ pub(super) struct CallerOptions {
     /// The API key that it uses.
     #[arg(long, value_name = "NAME", requires = "subject")]
     key: Option<String>,
+    /// The claims of its token as JSON, for conditions on `caller.claims`.
+    #[arg(long, value_name = "JSON", requires = "subject", value_parser = object)]
+    claims: Option<String>,
+}
+
+/// The text of a JSON object.
+fn object(text: &str) -> Result<String, String> {
+    let read = serde_json::from_str::<serde_json::Map<String, Value>>(text);
+    read.map(|_| text.to_owned()).map_err(|why| format!("this is no JSON object: {why}"))
 }
 
 impl CallerOptions {
@@ -114,6 +123,7 @@ impl CallerOptions {
     pub(super) fn principal(self) -> Option<Principal> {
         let mut principal = Principal::named(self.subject?, self.issuer);
         (principal.groups, principal.scopes, principal.key) = (self.groups, self.scopes, self.key);
+        principal.claims = self.claims.unwrap_or(principal.claims);
         Some(principal)
     }
 }
