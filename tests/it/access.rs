@@ -325,6 +325,9 @@ title = "Say it"
 description = "Says what it is told."
 annotations = { readOnlyHint = true }
 fixed = { message = "always this" }
+
+[toolsets.desk.overrides.two__fail]
+hidden = ["message"]
 "#;
 
 #[tokio::test]
@@ -341,6 +344,9 @@ async fn a_toolset_serves_what_it_picks_as_it_is_written() {
         assert_eq!(say["annotations"], json!({ "readOnlyHint": true }));
         assert_eq!(say["inputSchema"]["properties"].get("message"), None, "{say}");
         assert!(!say["inputSchema"]["required"].to_string().contains("message"), "{say}");
+        assert_eq!(tools[0]["inputSchema"]["properties"].get("message"), None, "{}", tools[0]);
+        client.ask("tools/call", json!({ "name": "two__fail", "arguments": { "message": "m", "other": 1 } })).await;
+        assert_eq!(two.asked("tools/call").pop().unwrap().message()["params"]["arguments"], json!({ "other": 1 }));
         assert_eq!(shown(&client).await.len(), 3, "it names tools alone");
         client.call("say", json!({ "message": "something else", "other": 1 })).await;
         let sent = two.asked("tools/call").pop().unwrap().message()["params"].clone();

@@ -124,10 +124,15 @@ async fn what_is_no_key_opens_nothing() {
 #[tokio::test]
 async fn a_key_opens_the_upstreams_that_it_names() {
     let (one, two) = (Stub::start().await, Stub::start().await);
-    let gateway = start(&[(&one, "one"), (&two, "two")]).await;
-    let text = add(&gateway, &["narrow", "--endpoint", "one"]).await;
-    for (path, status) in [("/mcp/one", 200), ("/mcp", 403), ("/mcp/two", 403), ("/sse/two", 403)] {
-        assert_eq!(gateway.send(with(tools(path), &text)).await.status, status, "{path}");
+    let toolset = "[toolsets.desk]\nupstreams = [\"one\"]\n";
+    let config = ["api_keys = true\n", toolset, &one.config("one"), &two.config("two")].concat();
+    let gateway = Gateway::start(&config).await;
+    for own in ["one", "desk"] {
+        let text = add(&gateway, &[&format!("narrow-{own}"), "--endpoint", own]).await;
+        for path in ["/mcp/one", "/mcp", "/mcp/two", "/sse/two", "/mcp/desk"] {
+            let status = if path == format!("/mcp/{own}") { 200 } else { 403 };
+            assert_eq!(gateway.send(with(tools(path), &text)).await.status, status, "{own} at {path}");
+        }
     }
 }
 

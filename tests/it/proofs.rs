@@ -5,6 +5,8 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use weir_tests::issuer::now;
 use weir_tests::peer::free_port;
+use weir_tests::tokens::encoded;
+use weir_tests::wait::PATIENCE;
 use weir_tests::{Authority, Client, Gateway, Issuer, Request, Stub};
 
 use crate::callers::{AUDIENCE, refused, tools};
@@ -68,6 +70,35 @@ async fn a_token_that_is_bound_to_a_key_opens_with_a_proof_alone() {
     assert_eq!(gateway.send(with("Bearer", &plain, &[])).await.status, 200);
     for secret in [&token, &used] {
         assert!(!gateway.log().contains(secret.as_str()), "it is in the log");
+    }
+}
+
+/// What the issuer says of an opaque token binds it as a JWT binds itself.
+#[tokio::test]
+async fn an_opaque_token_that_is_bound_to_a_key_opens_with_a_proof_alone() {
+    let (authority, holder, stub) =
+        (Authority::with(&json!({ "opaque": true })), Issuer::start().await, Stub::start().await);
+    let issuer = authority.issuer();
+    let auth = format!(
+        "[auth]\nissuer = \"{issuer}\"\naudience = \"{AUDIENCE}\"\nclient_id = \"weir-basic\"\n\
+         client_secret = {{ env = \"SECRET\" }}\nintrospection = {{ cache = \"60s\" }}\n"
+    );
+    let gateway = Gateway::start_with(&(auth + &stub.config("stub")), &[("SECRET", SECRET)]).await;
+    let head = json!({ "typ": "dpop+jwt", "alg": "ES256", "jwk": holder.jwk() });
+    let asks = json!({ "jti": "ask", "htm": "POST", "htu": format!("{issuer}/token"), "iat": now() });
+    let form = [("grant_type", "client_credentials"), ("resource", AUDIENCE), ("scope", "mcp:read")];
+    let form = form.iter().chain(&[("client_id", "weir-post"), ("client_secret", "post secret: +&%")]);
+    let form: Vec<_> = form.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+    let request = Request::new("POST", "/token").header("content-type", "application/x-www-form-urlencoded");
+    let request = request.header("dpop", &holder.sign_as(&head, &asks)).body(form.join("&"));
+    let given = request.send(issuer.trim_start_matches("http://").parse().unwrap()).await.json().await;
+    assert_eq!(given["token_type"], "DPoP", "{given}");
+    let token = given["access_token"].as_str().unwrap();
+    for round in ["asked about", "known"] {
+        let proof = proof(&holder, token, round);
+        assert_eq!(gateway.send(with("DPoP", token, &[&proof])).await.status, 200, "{round}: {}", gateway.log());
+        assert_eq!(gateway.send(with("DPoP", token, &[&proof])).await.status, 401, "{round}: the proof was used");
+        assert_eq!(gateway.send(with("Bearer", token, &[])).await.status, 401, "{round}: as a bearer token");
     }
 }
 
@@ -140,14 +171,17 @@ async fn a_gateway_proves_its_key_to_another_one() {
 #[tokio::test]
 async fn a_statement_of_the_platform_takes_the_place_of_a_password() {
     let platform = Issuer::start().await;
-    let mut authority = Authority::with(&json!({ "access": 3600, "jwk": platform.jwk() }));
+    let mut authority = Authority::with(&json!({ "access": 5, "jwk": platform.jwk() }));
     let upstream = authority.upstream().await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("workload.jwt");
-    let claims =
-        json!({ "iss": "weir-jwt", "sub": "weir-jwt", "aud": authority.issuer(), "exp": now() + 60, "jti": "one" });
-    let statement = platform.sign_as(&json!({ "alg": "ES256" }), &claims);
-    std::fs::write(&file, format!("{statement}\n")).unwrap();
+    let issuer = authority.issuer().to_owned();
+    let statement = |id: &str| {
+        let claims = json!({ "iss": "weir-jwt", "sub": "weir-jwt", "aud": issuer, "exp": now() + 60, "jti": id });
+        platform.sign_as(&json!({ "alg": "ES256" }), &claims)
+    };
+    let first = statement("one");
+    std::fs::write(&file, format!("{first}\n")).unwrap();
     let oauth = format!("{{ client_id = \"weir-jwt\", client_assertion = {{ file = {file:?} }} }}");
     let config = format!(
         "[store]\npath = \"logins.redb\"\n{}auth = \"client_credentials\"\noauth = {oauth}\n",
@@ -158,5 +192,16 @@ async fn a_statement_of_the_platform_takes_the_place_of_a_password() {
     let client = Client::modern(&gateway, "/mcp/u");
     client.call("echo", json!({ "message": "m" })).await;
     assert_eq!(authority.grants("client_credentials"), 1, "{}", gateway.log());
-    assert!(!gateway.log().contains(&statement), "it is in the log");
+
+    // The platform replaces it, and nobody takes the first one twice.
+    std::fs::write(&file, statement("two")).unwrap();
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while authority.grants("client_credentials") == 1 {
+        assert!(tokio::time::Instant::now() < end, "the token is not renewed: {}", gateway.log());
+        client.call("echo", json!({ "message": "m" })).await;
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    client.call("echo", json!({ "message": "m" })).await;
+    assert_eq!(authority.grants("client_credentials refused"), 0);
+    assert!(!gateway.log().contains(&first), "it is in the log");
 }
