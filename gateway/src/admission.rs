@@ -30,6 +30,7 @@ pub struct Admission {
     /// The tools of which another number may run.
     own_tool_calls: Vec<(ItemPattern, OwnShare)>,
     streams: Arc<Quota>,
+    requests: Rates<Arc<str>>,
     principal: Rates<Arc<str>>,
     upstream: Rates<Arc<str>>,
     tool: Rates<ItemPattern>,
@@ -106,6 +107,7 @@ impl Admission {
             tool_calls: None,
             own_tool_calls: Vec::new(),
             streams: Quota::new("streams", limits.streams),
+            requests: Rates::default(),
             principal: Rates::default(),
             upstream: Rates::default(),
             tool: Rates::default(),
@@ -141,6 +143,9 @@ impl Admission {
             tool_calls,
             own_tool_calls,
             streams: Arc::clone(&self.streams),
+            requests: self
+                .requests
+                .with(rates.requests, own_shares(&own.keys, "requests_per_minute", |own| own.requests_per_minute)),
             principal: self.principal.with(rates.principal, own_shares(&own.keys, minute, |own| own.calls_per_minute)),
             upstream: self
                 .upstream
@@ -155,6 +160,20 @@ impl Admission {
     /// What limits how many calls and streams run at once.
     pub fn quotas(&self) -> impl Iterator<Item = &Quota> {
         [Some(&self.calls), self.tool_calls.as_ref(), Some(&self.streams)].into_iter().flatten().map(|quota| &**quota)
+    }
+
+    /// Lets a request in, wherever it leads.
+    ///
+    /// # Errors
+    ///
+    /// When its caller has had as many as there may be in a minute.
+    pub fn request(&self, principal: &Arc<str>) -> Result<(), NotAdmitted> {
+        const KEY: &str = "principal.requests_per_minute";
+        let Some((limiter, own)) = self.requests.of(|whose| whose == principal) else { return Ok(()) };
+        limiter.take(principal, Instant::now()).map_err(|retry| {
+            LIMITS_REACHED.count(KEY, "");
+            NotAdmitted::Rate { key: KEY, own: own.cloned(), limit: limiter.count(), scope: Scope::Principal, retry }
+        })
     }
 
     /// Lets a call go on.
@@ -258,16 +277,17 @@ impl fmt::Display for NotAdmitted {
         match self {
             Self::Full(reached) => reached.fmt(f),
             Self::Rate { key, own, limit, .. } => {
-                let (who, when) = match *key {
-                    "principal.calls_per_day" => ("this caller", "today"),
-                    "principal.calls_per_minute" => ("this caller", "in a minute"),
-                    "tool.calls_per_minute" => ("this tool", "in a minute"),
-                    _ => ("this upstream", "in a minute"),
+                let (who, what) = match *key {
+                    "principal.requests_per_minute" => ("this caller", "requests in a minute"),
+                    "principal.calls_per_day" => ("this caller", "calls today"),
+                    "principal.calls_per_minute" => ("this caller", "calls in a minute"),
+                    "tool.calls_per_minute" => ("this tool", "calls in a minute"),
+                    _ => ("this upstream", "calls in a minute"),
                 };
                 let seconds = self.retry_after().unwrap_or_default();
                 let of_kind = format!("limits.{key}");
                 let key = own.as_deref().unwrap_or(&of_kind);
-                write!(f, "{who} has had {limit} calls {when}, as many as `{key}` allows; try again in {seconds} s")
+                write!(f, "{who} has had {limit} {what}, as many as `{key}` allows; try again in {seconds} s")
             }
             Self::Repeated { limit, window } => write!(
                 f,

@@ -280,6 +280,9 @@ impl Proxy {
         if let Some(refusal) = Answer::unrecorded(&context.message, record) {
             return refusal;
         }
+        if let Err(why) = self.admission.load().request(&context.principal) {
+            return Answer::not_admitted(context, &why, record);
+        }
         if method::is_endless(context.message.method()) {
             let upstream = match &context.endpoint {
                 Endpoint::One(upstream) => Some(upstream.name()),

@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 
 use rustix::process::Signal;
 use serde_json::json;
-use weir_tests::client::answer;
+use weir_tests::client::{answer, initialize};
 use weir_tests::wait::{until, within};
-use weir_tests::{Client, Gateway, Issuer, Request, Response, Stub};
+use weir_tests::{Client, Gateway, Issuer, LEGACY, Request, Response, Stub};
 
 /// Another caller.
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -51,6 +51,35 @@ async fn a_caller_over_its_rate_is_told_when_to_come_again_and_no_other_notices(
         assert_eq!(gateway.send(client.request("tools/list", json!({})).1).await.status, 200);
     }
     gateway.logs("\"outcome\":\"refused\"").await;
+}
+
+#[tokio::test]
+async fn requests_that_weir_answers_itself_have_a_rate_too() {
+    let (issuer, stub) = (Issuer::start().await, Stub::start().await);
+    let audience = "https://weir.example/mcp";
+    let auth = format!("[auth]\nissuer = {:?}\naudience = {audience:?}\n", issuer.issuer());
+    let config = format!("limits.principal.requests_per_minute = 3\n{auth}{}", stub.config("stub"));
+    let gateway = Gateway::start(&config).await;
+    gateway.logs("upstream is healthy").await;
+    let [ada, eve] = ["ada", "eve"].map(|subject| issuer.token(subject, audience));
+    let modern = Client::modern(&gateway, "/mcp").with_token(&ada);
+    // `initialize` is a request, too.
+    let legacy = Client::legacy_with(&gateway, "/mcp", &eve, &json!({})).await;
+    for (client, left) in [(&modern, 3), (&legacy, 2)] {
+        let list = || client.request("tools/list", json!({})).1;
+        for _ in 0..left {
+            assert_eq!(gateway.send(list()).await.status, 200);
+        }
+        for request in [list(), echo(client, "more")] {
+            let (status, after, why) = refused(gateway.send(request).await).await;
+            assert_eq!((status, (1..=21).contains(&after)), (429, true), "{after}: {why}");
+            let told = ["3 requests in a minute", "`limits.principal.requests_per_minute`"];
+            assert!(told.iter().all(|told| why.contains(told)), "{why}");
+        }
+    }
+    let hello = initialize("/mcp", LEGACY, &json!({})).header("authorization", &format!("Bearer {eve}"));
+    assert_eq!(refused(gateway.send(hello).await).await.0, 429);
+    assert!(stub.asked("tools/call").is_empty());
 }
 
 #[tokio::test]

@@ -95,6 +95,8 @@ pub struct OwnLimits<T> {
 pub struct OwnNumbers {
     /// Calls under way.
     pub calls: Option<usize>,
+    /// Requests in a minute.
+    pub requests_per_minute: Option<usize>,
     /// Calls in a minute.
     pub calls_per_minute: Option<usize>,
     /// Calls in a day of UTC.
@@ -174,6 +176,8 @@ impl Limits {
 /// How many calls may come in a minute; any number where it is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallRates {
+    /// Requests of each principal, those that Weir answers itself included.
+    pub requests: Option<usize>,
     /// From each principal.
     pub principal: Option<usize>,
     /// To each upstream.

@@ -55,6 +55,10 @@ impl Proxy {
         if let Some(refusal) = Answer::unrecorded(initialize, record) {
             return refusal;
         }
+        if let Err(why) = self.admission.load().request(owner.principal()) {
+            let context = RequestContext::introducing(&owner, endpoint, initialize);
+            return Answer::not_admitted(&context, &why, record);
+        }
         if initialize.bytes().len() > MAX_REMEMBERED {
             let why =
                 format!("`initialize` is longer than {MAX_REMEMBERED} bytes, which is what a session may keep of it");

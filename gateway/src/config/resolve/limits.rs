@@ -44,6 +44,7 @@ pub(super) fn limits(root: &Root, upstreams: &[UpstreamConfig], context: &mut Co
         };
     }
     let calls_per_minute = CallRates {
+        requests: optional!(principal, requests_per_minute),
         principal: optional!(principal, calls_per_minute),
         upstream: optional!(upstream, calls_per_minute),
         tool: optional!(tool, calls_per_minute),
@@ -86,10 +87,15 @@ fn own(root: &Root, upstreams: &[UpstreamConfig], context: &mut Context<'_, '_>)
         context.report.add(at.key.clone(), "`limits.keys` needs API keys, and none are accepted", Some(hint));
     }
     let key = |(name, at): &(String, At<written::KeyLimits>)| {
-        let written::KeyLimits { calls, calls_per_minute, calls_per_day, streams, processes } = &at.value;
-        let [calls, calls_per_minute, calls_per_day, streams, processes] =
-            [calls, calls_per_minute, calls_per_day, streams, processes].map(count);
-        let numbers = OwnNumbers { calls, calls_per_minute, calls_per_day, streams, processes };
+        let written = &at.value;
+        let numbers = OwnNumbers {
+            calls: count(&written.calls),
+            requests_per_minute: count(&written.requests_per_minute),
+            calls_per_minute: count(&written.calls_per_minute),
+            calls_per_day: count(&written.calls_per_day),
+            streams: count(&written.streams),
+            processes: count(&written.processes),
+        };
         OwnLimits { whose: key_principal(name), table: format!("limits.keys.{name}"), numbers }
     };
     let keys: Vec<_> = keys.map_or(&[][..], |at| &at.value.0).iter().map(key).collect();

@@ -76,6 +76,9 @@ table! {
     struct PrincipalLimits("a table such as { sessions = 2500 }") {
         /// Connections from one address, whoever calls. Default: 4096.
         connections: Count,
+        /// Requests in a minute, those that Weir answers itself included, such as lists; as many at once, then evenly. More
+        /// are answered with 429. Default: any number.
+        requests_per_minute: Count,
         /// Calls under way to upstreams. Default: 4096.
         calls: Count,
         /// Calls to upstreams in a minute; as many at once, then evenly. More are answered with 429. Default: any number.
@@ -138,6 +141,8 @@ table! {
 
     /// What callers with one API key may take, instead of what `limits.principal` says of each principal.
     struct KeyLimits("a table such as { calls_per_minute = 60 }") {
+        /// Requests in a minute, those that Weir answers itself included; as many at once, then evenly.
+        requests_per_minute: Count,
         /// Calls under way to upstreams.
         calls: Count,
         /// Calls to upstreams in a minute; as many at once, then evenly.
