@@ -42,6 +42,10 @@ const READ_AGAIN: Duration = Duration::from_millis(250);
 /// How long a connection to another gateway may take.
 const CONNECT: Duration = Duration::from_secs(2);
 
+/// How often a connection to another gateway is opened that breaks before the request is sent, and the pause between.
+const TRIES: u32 = 3;
+const OPENED_AGAIN: Duration = Duration::from_millis(50);
+
 /// How long an answer may take to begin. A call has its own deadline; a gateway that dies is noticed by [`Replicas::lost`].
 const ANSWER: Duration = Duration::from_secs(24 * 3600);
 
@@ -86,9 +90,6 @@ pub enum ReplicaError {
     /// It cannot be reached, and has not seen the request.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
-    /// The connection failed before the request was sent, as it may in the moment in which a process ends.
-    #[error("it cannot be reached: {0}")]
-    Unsent(http::Error),
     /// It may have seen the request.
     #[error("{0}")]
     BrokenOff(http::Error),
@@ -287,14 +288,24 @@ impl Replicas {
         let unreachable = |why: &dyn ToString| ReplicaError::Unreachable(why.to_string());
         let client = self.client().await?;
         let target = self.target(client, to).map_err(|why| unreachable(&why))?;
-        match client.send_at(&target, path, request).await {
-            // Its port is closed, so the process that had it has ended.
-            Err(why) if why.is_refused() => Err(ReplicaError::Gone),
-            Err(why) if why.may_have_run() => Err(ReplicaError::BrokenOff(why)),
-            Err(why @ http::Error::ConnectTimeout) => Err(unreachable(&why)),
-            Err(why) => Err(ReplicaError::Unsent(why)),
-            Ok(response) if response.status() == MISDIRECTED => Err(ReplicaError::Gone),
-            Ok(response) => Ok(response),
+        let mut tries = 1..=TRIES;
+        loop {
+            let (method, body) = (request.method.clone(), request.body.clone());
+            let sent = client.send_at(&target, path, Request { method, body, ..request }).await;
+            tries.next();
+            return match sent {
+                // Its port is closed, so the process that had it has ended.
+                Err(why) if why.is_refused() => Err(ReplicaError::Gone),
+                Err(why) if why.may_have_run() => Err(ReplicaError::BrokenOff(why)),
+                // A process that ends closes its connections before its port.
+                Err(why) if why != http::Error::ConnectTimeout && !tries.is_empty() => {
+                    tokio::time::sleep(OPENED_AGAIN).await;
+                    continue;
+                }
+                Err(why) => Err(unreachable(&why)),
+                Ok(response) if response.status() == MISDIRECTED => Err(ReplicaError::Gone),
+                Ok(response) => Ok(response),
+            };
         }
     }
 

@@ -165,10 +165,14 @@ impl CatalogSnapshot {
                 view.decide(kind, upstream, &mut variants).await;
             }
         }
+        if caller.is_some() {
+            // Nobody looks at those of one caller.
+            view.unserved = Default::default();
+        }
         if !classes.is_empty() {
             // Who shares it may be of another class.
             view.lasts.public = false;
-            let shared = view.clone();
+            let shared = Self { unserved: Default::default(), ..view.clone() };
             let whole = |Self { lists, decided, hidden, .. }| Self { lists, decided, hidden, ..shared.clone() };
             let variants = variants.into_iter().map(|variant| Arc::new(whole(variant)));
             view.variants = classes.iter().cloned().zip(variants).collect();

@@ -7,7 +7,7 @@ use weir_mcp::{Era, ListKind};
 
 use crate::config::{ItemPattern, ItemPatterns, OwnLimits, Pattern, Selection, Selections, UpstreamName};
 
-use super::{CatalogEntry, CatalogUpstreams};
+use super::{CatalogSnapshot, CatalogUpstreams};
 
 /// A pattern, and what it is of: a kind of item at some upstreams.
 struct WrittenPattern<'a> {
@@ -35,27 +35,35 @@ impl CatalogUpstreams {
             let matched = concerned()
                 .chain(withheld())
                 .any(|(name, items)| items.iter().any(|item| written.matches(name.as_str(), item)));
-            if !matched && concerned().all(|(name, _)| self.has_listed(name)) {
+            // What is not there at all was told when the configuration was read.
+            let is_known =
+                concerned().next().is_some() && concerned().all(|(name, _)| self.has_listed(name, written.kind));
+            if !matched && is_known {
                 open.push(written.text());
             }
         });
         open
     }
 
-    /// Whether it is known what an upstream offers, and not only that it waits for a login.
-    fn has_listed(&self, upstream: &UpstreamName) -> bool {
-        let Some(entry) = self.entries.get(upstream) else { return false };
-        [Era::Modern, Era::Legacy].into_iter().filter_map(|era| entry.view(era)).any(|view| !view.waits)
+    /// Whether it is known what an upstream offers of a kind.
+    fn has_listed(&self, upstream: &UpstreamName, kind: ListKind) -> bool {
+        let has = |failed: ListKind| failed == kind || (failed, kind) == (ListKind::Template, ListKind::Resource);
+        self.view(upstream).is_some_and(|view| !view.failed.iter().any(|(failed, _)| has(*failed)))
+    }
+
+    fn view(&self, upstream: &UpstreamName) -> Option<Arc<CatalogSnapshot>> {
+        let entry = self.entries.get(upstream)?;
+        entry.view(Era::Modern).or_else(|| entry.view(Era::Legacy))
     }
 
     /// What upstreams offer, and the configuration does not serve.
     fn unserved(&self) -> UpstreamItems {
-        let of = |entry: &Arc<CatalogEntry>| {
-            let view = entry.view(Era::Modern).or_else(|| entry.view(Era::Legacy))?;
+        let of = |name: &UpstreamName| {
+            let view = self.view(name)?;
             let named = |kind: ListKind| view.unserved[kind as usize].iter().map(move |key| (kind, key.clone()));
-            Some((entry.upstream.key().clone(), ListKind::ALL.into_iter().flat_map(named).collect()))
+            Some((name.clone(), ListKind::ALL.into_iter().flat_map(named).collect()))
         };
-        self.entries.values().filter_map(of).collect()
+        self.entries.keys().filter_map(of).collect()
     }
 
     fn each_pattern(&self, mut each: impl FnMut(WrittenPattern<'_>)) {

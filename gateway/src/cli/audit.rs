@@ -125,6 +125,7 @@ pub(super) fn note_configuration(config: &Config) {
 pub(super) fn note_refused_configuration(file: &Path, why: &str) {
     audit::write("configuration_refused", |record| {
         record.text("file", &file.display().to_string());
+        record.text("decision", "denied");
         record.text("error", why);
     });
 }

@@ -38,7 +38,7 @@ const VARIABLES: [&str; 3] = ["caller", "call", "args"];
 /// What of a call is the same for all that an endpoint has of an upstream.
 const PLACE: [&str; 3] = ["endpoint", "upstream", "account"];
 
-/// What of a call else says nothing of the name.
+/// What else of a call can be known without its name.
 const NAMELESS: [&str; 2] = ["kind", "method"];
 
 /// A condition that was compiled.

@@ -206,7 +206,7 @@ impl App {
         let address = quota::address(exchange.peer().ip());
         let reply = match (exchange.method().to_owned().as_str(), exchange.path().to_owned().as_str()) {
             _ if let Err(wait) = server.rate.take(&address, Instant::now()) => Err(OAuthError::too_many(wait)),
-            ("POST", _) if let Some(why) = audit::refusal() => Err(OAuthError::unavailable(&why)),
+            ("POST", TOKEN) if let Some(why) = audit::refusal() => Err(OAuthError::unavailable(&why)),
             ("POST", TOKEN) => self.token(server, exchange).await,
             ("GET", KEYS) => server.keys().await,
             ("POST", REGISTER) => server.register(exchange).await,

@@ -150,6 +150,14 @@ fn console_path<'p>(path: &'p str, page: &str) -> Option<&'p str> {
 }
 
 /// Whether browsers come there.
+fn lets_in(method: &str, path: &str) -> bool {
+    let takes_away = path.ends_with("/logout") || path.starts_with("/connect/clients/");
+    match method {
+        "POST" => !takes_away,
+        _ => is_callback(path) || path.starts_with(VISIT),
+    }
+}
+
 pub(super) fn is_page(path: &str) -> bool {
     path == "/connect" || path == AUTHORIZE || path.starts_with("/connect/") || is_callback(path)
 }
@@ -196,8 +204,8 @@ impl App {
         }
     }
 
-    /// Why a request is turned away before it is looked at: a host that is not served here, a form from another site, an audit
-    /// log that cannot be written, or a gateway at which nobody is known.
+    /// Why a request is turned away before it is looked at: a host that is not served here, a form from another site, what
+    /// cannot be recorded, or a gateway at which nobody is known.
     fn refused(&self, exchange: &HttpExchange) -> Option<BrowserReply> {
         if let Err(why) = self.origin_check.admit(exchange.host(), None) {
             self.note_refusal(exchange, "origin refused", &why);
@@ -207,8 +215,9 @@ impl App {
         if origin.is_some_and(|origin| !self.is_own(origin, root)) {
             return Some(BrowserReply::Page(403, page::alone("Not here", "This form was sent by another site.")));
         }
-        if let Some(why) = audit::refusal() {
-            return Some(BrowserReply::Page(503, page::alone("Not now", &why)));
+        if lets_in(exchange.method(), exchange.path()) && audit::refusal().is_some() {
+            let text = "What is done here has to be recorded, and that cannot be done now. Try again later.";
+            return Some(BrowserReply::Page(503, page::alone("Not now", text)));
         }
         if !self.authn.are_proved() && !self.authn.are_local() {
             let text = "Everybody may call this gateway, so nobody is known here. Its operator signs in with: weir auth login NAME";

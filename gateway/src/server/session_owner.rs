@@ -31,11 +31,8 @@ use super::{
     post, refusal, sse,
 };
 
-/// How often a request is sent to the gateway of its session, wherever that is by then.
+/// How often another gateway may be faster to take a session over.
 const TRIES: usize = 3;
-
-/// How long to wait until a connection to another gateway is opened again.
-const OPENED_AGAIN: Duration = Duration::from_millis(50);
 
 /// What one gateway tells another of a request.
 const FORWARDED: HeaderName = HeaderName::from_static("weir-forwarded");
@@ -83,7 +80,7 @@ enum Carried {
     Done(Whereabouts),
     /// That gateway is gone, and has not seen it, or it may run twice.
     Gone,
-    /// The connection broke, and the request was not sent or may run twice.
+    /// The connection broke, and it may run twice.
     Again,
 }
 
@@ -221,8 +218,8 @@ impl App {
         self.connect(exchange).await;
     }
 
-    /// Has another gateway answer a request. One that was not sent, or is lost with it and may run twice, is left to be sent
-    /// `again`, where there is to be another try.
+    /// Has another gateway answer a request. One that is lost with it and may run twice is left to be sent `again`, where
+    /// there is to be another try.
     async fn carry(&self, replicas: &Replicas, owner: &Replica, exchange: &mut HttpExchange, again: bool) -> Carried {
         if replicas.is_replaced_by_me(owner) {
             return Carried::Gone;
@@ -253,16 +250,10 @@ impl App {
                 Carried::Done(Whereabouts::Answered)
             }
             Err(ReplicaError::Gone) => Carried::Gone,
-            Err(why @ (ReplicaError::Unreachable(_) | ReplicaError::Unsent(_))) => {
-                match replicas.is_serving(owner).await {
-                    Ok(false) => Carried::Gone,
-                    Ok(true) | Err(_) if again && matches!(why, ReplicaError::Unsent(_)) => {
-                        tokio::time::sleep(OPENED_AGAIN).await;
-                        Carried::Again
-                    }
-                    Ok(true) | Err(_) => refused(refusal::gateway_away(&why.to_string())),
-                }
-            }
+            Err(why @ ReplicaError::Unreachable(_)) => match replicas.is_serving(owner).await {
+                Ok(false) => Carried::Gone,
+                Ok(true) | Err(_) => refused(refusal::gateway_away(&why.to_string())),
+            },
             Err(why @ (ReplicaError::BrokenOff(_) | ReplicaError::Lost)) => {
                 let request = body.and_then(|body| match InboundRequest::parse(body) {
                     Ok(InboundRequest::Single(message)) if message.kind() == Kind::Request => Some(message),

@@ -122,7 +122,7 @@ fn rule(
     rule
 }
 
-/// Refuses lists without anything in them: of whom or where they would restrict nothing, and of items they would match none.
+/// Refuses empty lists. Of callers and places one would restrict nothing, and of items it would match nothing.
 fn refuse_empty(rule: &WrittenRule, context: &mut Context<'_, '_>) {
     let names = [&rule.subjects, &rule.groups, &rule.scopes, &rule.issuers, &rule.keys];
     let places = [&rule.endpoints, &rule.upstreams, &rule.accounts];
