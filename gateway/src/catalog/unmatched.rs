@@ -35,9 +35,7 @@ impl CatalogUpstreams {
             let matched = concerned()
                 .chain(withheld())
                 .any(|(name, items)| items.iter().any(|item| written.matches(name.as_str(), item)));
-            // What is not there at all was told when the configuration was read.
-            let is_known =
-                concerned().next().is_some() && concerned().all(|(name, _)| self.has_listed(name, written.kind));
+            let is_known = concerned().all(|(name, _)| self.has_listed(name, written.kind));
             if !matched && is_known {
                 open.push(written.text());
             }
