@@ -171,8 +171,19 @@ pub struct Tls {
     pub client_crl: Option<PathBuf>,
     /// Whether a certificate alone, without a token or an API key, says who calls.
     pub client_is_caller: bool,
+    /// What of a certificate names its caller's groups; none if nothing does.
+    pub client_groups: Option<SubjectPart>,
     /// Whether each client must show one.
     pub client_required: bool,
+}
+
+/// A part of the subject of a certificate, which may be there several times (RFC 5280 §4.1.2.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubjectPart {
+    /// `O`.
+    Organization,
+    /// `OU`.
+    OrganizationalUnit,
 }
 
 /// One MCP server that Weir calls.

@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use crate::{
     access::{Access, Item, Toolset},
     caller::Caller,
-    config::{AccessConfig, Limits, MERGED_ENDPOINT, ToolsetConfig, UpstreamName},
+    config::{Config, Limits, MERGED_ENDPOINT, UpstreamName},
     upstream::Upstream,
 };
 
@@ -21,6 +21,7 @@ pub struct Snapshot {
     limits: Limits,
     access: Access,
     toolsets: Vec<Arc<Toolset>>,
+    disabled: Vec<UpstreamName>,
 }
 
 impl Snapshot {
@@ -29,14 +30,15 @@ impl Snapshot {
         let upstreams: IndexMap<_, _> =
             upstreams.into_iter().map(|upstream| (upstream.key().clone(), upstream)).collect();
         let parts = upstreams.keys().map(|name| (name.clone(), Toolset::one(name))).collect();
-        Self { upstreams, parts, limits, access: Access::new(None), toolsets: Vec::new() }
+        Self { upstreams, parts, limits, access: Access::new(None), toolsets: Vec::new(), disabled: Vec::new() }
     }
 
-    /// The same under these rules, and with these toolsets.
+    /// The same under the rules of a configuration, and with its toolsets.
     #[must_use]
-    pub fn governed(mut self, access: Option<&AccessConfig>, toolsets: &[ToolsetConfig]) -> Self {
-        self.access = Access::new(access);
-        self.toolsets = toolsets.iter().map(Toolset::chosen).collect();
+    pub fn governed(mut self, by: &Config) -> Self {
+        self.access = Access::new(by.access.as_ref());
+        self.toolsets = by.toolsets.iter().map(Toolset::chosen).collect();
+        self.disabled = by.upstreams.iter().filter(|it| !it.enabled).map(|it| it.name.clone()).collect();
         self
     }
 
@@ -75,6 +77,12 @@ impl Snapshot {
     /// The enabled upstreams, in the order of the configuration.
     pub fn upstreams(&self) -> impl ExactSizeIterator<Item = &Arc<Upstream>> + Clone {
         self.upstreams.values()
+    }
+
+    /// The names of upstreams that the configuration has disabled.
+    #[must_use]
+    pub fn disabled(&self) -> &[UpstreamName] {
+        &self.disabled
     }
 
     /// Whether the rules are those of another snapshot.

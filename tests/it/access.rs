@@ -250,13 +250,14 @@ async fn a_pattern_that_matches_nothing_is_told_once_its_upstreams_are_there() {
         calls = 1
         [[access.rules]]
         name = "all"
-        tools = ["echo", "one__fail", "one__hold"]
+        tools = ["echo", "one__fail", "one__hold", "off__echo"]
         resources = ["one://public/*", "one://hidden"]
         [toolsets.desk]
         tools = { allow = ["echo", "fial"], deny = ["burst", "brust"] }
     "#;
     let own = "tools = { allow = [\"echo\", \"fail\", \"*st\", \"ekko\"], deny = [\"burst\", \"bursts\"] }\n";
-    let gateway = Gateway::start(&[patterns, &one.config("one"), own, &two.config("two")].concat()).await;
+    let off = two.config("off") + "enabled = false\n";
+    let gateway = Gateway::start(&[patterns, &one.config("one"), own, &two.config("two"), &off].concat()).await;
     gateway.healthy(&["one", "two"]).await;
     let told = [
         "rule `all`: no tool matches `one__hold`",
@@ -272,11 +273,14 @@ async fn a_pattern_that_matches_nothing_is_told_once_its_upstreams_are_there() {
     }
     assert_eq!(gateway.log().matches(" matches `").count(), told.len(), "{}", gateway.log());
 
-    // What a reload brings is told too.
+    // What a reload brings is told too, each time for another rule.
     let file = gateway.directory().join("weir.toml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace("name = \"all\"", "name = \"all\"\nupstreams = [\"one\", \"tow\"]")).unwrap();
-    gateway.logs("no upstream is called `tow`").await;
+    let mut text = std::fs::read_to_string(&file).unwrap();
+    text = text.replace("name = \"all\"", "name = \"all\"\nupstreams = [\"one\", \"tow\"]");
+    std::fs::write(&file, &text).unwrap();
+    gateway.logs("no upstream is called `tow`, and in rule `all`").await;
+    std::fs::write(&file, text + "[[access.rules]]\nname = \"more\"\nupstreams = \"tow\"\n").unwrap();
+    gateway.logs("no upstream is called `tow`, and in rule `more`").await;
 }
 
 #[tokio::test]

@@ -255,6 +255,16 @@ async fn what_a_policy_hides_is_neither_seen_nor_used() {
 }
 
 #[tokio::test]
+async fn a_pattern_for_what_a_policy_hides_matches_something() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let limits = "[limits.tools.judged__fail]\ncalls = 1\n[limits.tools.judged__fial]\ncalls = 1\n";
+    let config = Judged::config(&stub, directory.path(), &[&settings("tools", "hide=fail")]);
+    let gateway = Gateway::start(&(limits.to_owned() + &config)).await;
+    gateway.logs("no tool matches `judged__fial`").await;
+    assert_eq!(gateway.log().matches(" matches `").count(), 1, "{}", gateway.log());
+}
+
+#[tokio::test]
 async fn entries_are_edited() {
     let judged = Judged::by(&[&settings("tools", "edit=Reviewed. ")]).await;
     for (client, prefix) in judged.everywhere().await {

@@ -9,7 +9,7 @@ use rcgen::{
 };
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use weir_tests::{Gateway, Issuer, Stub, wait::until};
 
@@ -35,8 +35,9 @@ impl Authority {
         Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
     }
 
-    fn issue(&self, name: SanType) -> Shown {
+    fn issue(&self, name: SanType, unit: Option<&str>) -> Shown {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        unit.into_iter().for_each(|unit| params.distinguished_name.push(DnType::OrganizationalUnitName, unit));
         params.subject_alt_names = vec![name];
         let key = KeyPair::generate().unwrap();
         Shown { certificate: params.signed_by(&key, &self.issuer).unwrap().der().clone(), key }
@@ -44,7 +45,7 @@ impl Authority {
 
     /// Puts a certificate for the gateway and its key into a folder.
     fn serve_from(&self, folder: &Path) {
-        let own = self.issue(SanType::DnsName("localhost".try_into().unwrap()));
+        let own = self.issue(SanType::DnsName("localhost".try_into().unwrap()), None);
         let text = base64::engine::general_purpose::STANDARD.encode(&own.certificate);
         let text = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
         std::fs::write(folder.join("own.key"), own.key.serialize_pem()).unwrap();
@@ -76,7 +77,7 @@ impl Authority {
     }
 
     fn client(&self, uri: &str) -> Shown {
-        self.issue(SanType::URI(uri.try_into().unwrap()))
+        self.issue(SanType::URI(uri.try_into().unwrap()), None)
     }
 }
 
@@ -157,6 +158,15 @@ impl Scene {
         let told = response.headers().get("mcp-session-id").or_else(|| response.headers().get("www-authenticate"));
         Some((response.status().as_u16(), told.map_or("", |value| value.to_str().unwrap()).to_owned()))
     }
+
+    /// The answer to a request of a session.
+    async fn ask(&self, client: &reqwest::Client, session: &str, request: &Value) -> reqwest::Result<String> {
+        let post = client.post(format!("https://localhost:{}/mcp", self.gateway.address().port()));
+        let post =
+            post.header("content-type", "application/json").header("accept", "application/json, text/event-stream");
+        let post = post.header("mcp-session-id", session).header("mcp-protocol-version", "2025-06-18");
+        post.body(request.to_string()).send().await?.text().await
+    }
 }
 
 #[tokio::test]
@@ -189,14 +199,8 @@ async fn a_long_answer_comes_whole_over_tls() {
             "jsonrpc": "2.0", "id": 2, "method": "tools/call",
             "params": { "name": "stub__echo", "arguments": { "message": message } },
         });
-        let request = client.post(format!("https://localhost:{}/mcp", scene.gateway.address().port()));
-        let request = request
-            .header("content-type", "application/json")
-            .header("accept", "application/json, text/event-stream")
-            .header("mcp-session-id", &session)
-            .header("mcp-protocol-version", "2025-06-18");
-        let response = request.body(call.to_string()).send().await.unwrap();
-        let answer = response.text().await.unwrap_or_else(|why| panic!("an answer of {length} bytes: {why}"));
+        let answer = scene.ask(&client, &session, &call).await;
+        let answer = answer.unwrap_or_else(|why| panic!("an answer of {length} bytes: {why}"));
         assert!(answer.contains(&message), "an answer of {length} bytes has become {}", answer.len());
     }
 }
@@ -247,6 +251,21 @@ async fn beside_tokens_a_certificate_is_a_caller_where_the_configuration_says_so
     assert_eq!(scene.call(Some(&one), None, Some(&session)).await.unwrap().0, 404, "another caller");
     assert_eq!(scene.call(Some(&one), None, None).await.unwrap().0, 200);
     assert_eq!(scene.call(None, None, None).await.unwrap().0, 401);
+}
+
+#[tokio::test]
+async fn the_units_of_a_certificate_are_groups_where_the_configuration_says_so() {
+    let rules = "client_groups = \"organizational_unit\"\n[[access.rules]]\ngroups = [\"ops\"]\n";
+    let scene = Scene::new(rules, false).await;
+    scene.gateway.logs("upstream is healthy").await;
+    let uri = || SanType::URI("spiffe://example.org/one".try_into().unwrap());
+    for (unit, tools) in [(None, 0), (Some("dev"), 0), (Some("ops"), 5)] {
+        let shown = scene.clients.issue(uri(), unit);
+        let session = scene.call(Some(&shown), None, None).await.unwrap().1;
+        let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" });
+        let listed = scene.ask(&scene.client(Some(&shown)).build().unwrap(), &session, &list).await.unwrap();
+        assert_eq!(listed.matches("\"name\":\"stub__").count(), tools, "{unit:?}: {listed}");
+    }
 }
 
 #[tokio::test]

@@ -24,18 +24,20 @@ struct WrittenPattern<'a> {
 type UpstreamItems = Vec<(UpstreamName, Vec<(ListKind, String)>)>;
 
 impl CatalogUpstreams {
-    /// The patterns that match nothing of what their upstreams offer, in words. One whose upstream has not been reached may
-    /// match yet.
+    /// The patterns that match nothing of what their upstreams offer, in words. One whose upstream has not been reached
+    /// may match yet, and so may one that is of disabled upstreams alone.
     pub(super) fn unmatched(&self) -> Vec<String> {
-        let (served, unserved) = (self.items(), self.unserved());
+        let (seen, decided, unserved) = (self.items(), self.decided(), self.unserved());
         let mut open = Vec::new();
         self.each_pattern(|written| {
-            let concerned = || served.iter().filter(|(name, _)| written.concerns(name));
-            let withheld = || unserved.iter().filter(|(name, _)| written.own == Some(name));
-            let matched = concerned()
-                .chain(withheld())
+            let concerned = seen.iter().chain(&decided).filter(|(name, _)| written.concerns(name));
+            let withheld = unserved.iter().filter(|(name, _)| written.own == Some(name));
+            let matched = concerned
+                .chain(withheld)
                 .any(|(name, items)| items.iter().any(|item| written.matches(name.as_str(), item)));
-            let is_known = concerned().all(|(name, _)| self.has_listed(name, written.kind));
+            let mut reached = seen.iter().filter(|(name, _)| written.concerns(name)).peekable();
+            let waits = reached.peek().is_none() && self.snapshot.disabled().iter().any(|name| written.concerns(name));
+            let is_known = !waits && reached.all(|(name, _)| self.has_listed(name, written.kind));
             if !matched && is_known {
                 open.push(written.text());
             }
@@ -59,6 +61,17 @@ impl CatalogUpstreams {
         let of = |name: &UpstreamName| {
             let view = self.view(name)?;
             let named = |kind: ListKind| view.unserved[kind as usize].iter().map(move |key| (kind, key.clone()));
+            Some((name.clone(), ListKind::ALL.into_iter().flat_map(named).collect()))
+        };
+        self.entries.keys().filter_map(of).collect()
+    }
+
+    /// What their policies have decided about, shown or hidden.
+    fn decided(&self) -> UpstreamItems {
+        let of = |name: &UpstreamName| {
+            let view = self.view(name)?;
+            let named =
+                |kind: ListKind| view.decided[kind as usize].iter().flatten().map(move |(key, _)| (kind, key.clone()));
             Some((name.clone(), ListKind::ALL.into_iter().flat_map(named).collect()))
         };
         self.entries.keys().filter_map(of).collect()

@@ -407,7 +407,7 @@ impl UpstreamSource {
 /// What a gateway with these upstreams runs on.
 pub(super) fn snapshot(config: &Config, upstreams: impl Iterator<Item = Arc<Upstream>>) -> Arc<Snapshot> {
     let snapshot = Snapshot::new(upstreams, config.limits.clone());
-    Arc::new(snapshot.governed(config.access.as_ref(), &config.toolsets))
+    Arc::new(snapshot.governed(config))
 }
 
 /// What decides about the credentials of an upstream that has no component for it.

@@ -190,9 +190,12 @@ fn tls(written: &Setting<written::Tls>, has_callers: bool, context: &mut Context
     }
     let client_crl = at.value.client_crl.set().and_then(|file| context.existing(file));
     let has_ca = at.value.client_ca.key().is_some();
-    for (named, key) in
-        [(at.value.client_crl.key(), "client_crl"), (at.value.client_is_caller.key(), "client_is_caller")]
-    {
+    let of_clients = [
+        (at.value.client_crl.key(), "client_crl"),
+        (at.value.client_is_caller.key(), "client_is_caller"),
+        (at.value.client_groups.key(), "client_groups"),
+    ];
+    for (named, key) in of_clients {
         if let Some(span) = named.filter(|_| !has_ca) {
             let hint = "client_ca = \"clients.pem\"".to_owned();
             context.report.add(span, format!("`{key}` needs to know whose certificates"), Some(hint));
@@ -204,7 +207,20 @@ fn tls(written: &Setting<written::Tls>, has_callers: bool, context: &mut Context
         let hint = "an `[auth]` table, or `api_keys = true`".to_owned();
         context.report.add(at.key.clone(), "`client_is_caller = false` leaves nobody who may call", Some(hint));
     }
-    Some(Tls { certificate: certificate?, key: key?, client_ca, client_crl, client_is_caller, client_required })
+    let client_groups = at.value.client_groups.set().map(|part| part.value);
+    if let Some(span) = at.value.client_groups.key().filter(|_| has_ca && !client_is_caller) {
+        let hint = "client_is_caller = true".to_owned();
+        context.report.add(span, "`client_groups` has no effect: no certificate alone is a caller", Some(hint));
+    }
+    Some(Tls {
+        certificate: certificate?,
+        key: key?,
+        client_ca,
+        client_crl,
+        client_is_caller,
+        client_groups,
+        client_required,
+    })
 }
 
 fn list<T>(written: &Setting<super::value::Values<T>>, value: impl Fn(&T) -> String) -> Vec<String> {

@@ -8,6 +8,7 @@ mod telemetry;
 
 use std::str::FromStr;
 
+use super::SubjectPart;
 use super::console::PageName;
 use super::origin::{HostName, WebOrigin, WebUrl};
 use super::quantity::{Memory, Period, Size};
@@ -101,6 +102,9 @@ table! {
         /// Whether a client that brings no token and no API key is who its certificate says. Default: only where neither
         /// `[auth]` nor `api_keys` says who callers are.
         client_is_caller: bool,
+        /// What of a certificate's subject names its caller's groups: `"organization"` or `"organizational_unit"`, each of
+        /// them one group. Default: such callers have no groups.
+        client_groups: SubjectPart,
         /// Whether each client must show one; otherwise a client without it is refused only if it brings nothing else.
         /// Default: `false`.
         client_required: bool,
@@ -280,8 +284,8 @@ table! {
         bearer: WrittenSecret,
         /// How long to wait for this upstream.
         timeouts: WrittenTimeouts,
-        /// The tools that are served at all, on every endpoint and to every caller: a list of patterns, or a table with
-        /// `allow` and `deny`. Default: all.
+        /// The tools that are served at all, on every endpoint and to every caller: a pattern, a list of them, or a table
+        /// with `allow` and `deny`. Default: all.
         tools: WrittenSelection,
         /// The prompts, in the same way.
         prompts: WrittenSelection,

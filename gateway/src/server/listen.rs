@@ -192,7 +192,7 @@ impl ListenTls {
         match self {
             Self::Files(files) => {
                 let stream = files.acceptor().tls_handshake(stream).await.map_err(|why| why.to_string())?;
-                let certificate = ClientCertificate::of(&stream);
+                let certificate = ClientCertificate::of(&stream, files.client_groups());
                 Ok((Box::new(stream), certificate))
             }
             Self::Fixed(acceptor) => {

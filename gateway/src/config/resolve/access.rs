@@ -56,7 +56,7 @@ fn warn_of_unknown(
     let upstreams: Vec<&str> = upstreams.iter().flat_map(names_of).map(UpstreamName::as_str).collect();
     let toolsets = root.toolsets.set().map_or(&[][..], |at| &at.value.0).iter().map(|(name, _)| name.as_str());
     let endpoints: Vec<&str> = toolsets.chain(upstreams.iter().copied()).chain([MERGED_ENDPOINT]).collect();
-    for rule in rules.iter().map(|at| &at.value) {
+    for (index, rule) in rules.iter().map(|at| &at.value).enumerate() {
         let named = [("upstream", &rule.upstreams, &upstreams), ("endpoint", &rule.endpoints, &endpoints)];
         for (what, list, known) in named {
             for at in list.set().iter().flat_map(|list| &list.value.0) {
@@ -64,13 +64,21 @@ fn warn_of_unknown(
                     let written = at.value.as_str();
                     let near = similar_word(written, known.iter().copied());
                     let hint = near.map(|near| format!("did you mean `{near}`?"));
-                    let message =
-                        format!("no {what} is called `{}`, and this name has no effect", written.escape_debug());
+                    let message = format!(
+                        "no {what} is called `{}`, and in rule `{}` this name has no effect",
+                        written.escape_debug(),
+                        name_of(index, rule).escape_debug()
+                    );
                     context.report.warn(at.span.clone(), message, hint);
                 }
             }
         }
     }
+}
+
+/// What a rule is called, which is the `index`-th.
+fn name_of(index: usize, rule: &WrittenRule) -> String {
+    rule.name.set().map_or_else(|| format!("rule-{}", index + 1), |name| name.value.0.clone())
 }
 
 /// What an upstream is called: by its own name, and by that of the service that it is an account of.
@@ -86,7 +94,7 @@ fn rule(
     context: &mut Context<'_, '_>,
 ) -> RuleConfig {
     let written = &at.value;
-    let name = written.name.set().map_or_else(|| format!("rule-{}", index + 1), |name| name.value.0.clone());
+    let name = name_of(index, written);
     if !names.insert(name.clone()) {
         context.report.add(at.key.clone(), format!("two rules are called `{}`", name.escape_debug()), None);
     }

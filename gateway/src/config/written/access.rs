@@ -113,23 +113,23 @@ table! {
     }
 }
 
-/// A list of patterns to allow, or a table with `allow` and `deny`.
+/// A pattern or several to allow, or a table with `allow` and `deny`.
 #[derive(Default)]
 pub(in crate::config) struct WrittenSelection {
-    pub(in crate::config) allow: Setting<Values<ItemPattern>>,
-    pub(in crate::config) deny: Setting<Values<ItemPattern>>,
+    pub(in crate::config) allow: Setting<OneOrMore<ItemPattern>>,
+    pub(in crate::config) deny: Setting<OneOrMore<ItemPattern>>,
 }
 
 impl SettingKind for WrittenSelection {
-    const EXPECTED: &'static str = "a list of patterns, or a table with `allow` or `deny`";
+    const EXPECTED: &'static str = "a pattern, a list of them, or a table with `allow` or `deny`";
 
     fn read(node: &Node<'_>, report: &mut ProblemReport<'_>) -> Option<Self> {
         let at = |value| {
             let (key, span) = (node.span(), node.span());
             Setting::Set(crate::config::read::At { key, span, value })
         };
-        if node.get_ref().is_array() {
-            return Values::read(node, report).map(|list| Self { allow: at(list), ..Self::default() });
+        if node.get_ref().is_array() || node.get_ref().is_str() {
+            return OneOrMore::read(node, report).map(|list| Self { allow: at(list), ..Self::default() });
         }
         let Some(table) = node.get_ref().as_table() else { return mistyped(node, report) };
         refuse_unknown(table, &["allow", "deny"], report);
@@ -147,9 +147,11 @@ impl JsonSchema for WrittenSelection {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let list = json_schema!({ "type": "array", "items": { "type": "string", "minLength": 1 } });
-        json_schema!({ "anyOf": [list, {
-            "type": "object", "properties": { "allow": list, "deny": list }, "additionalProperties": false
+        let pattern = json_schema!({ "type": "string", "minLength": 1 });
+        let list = json_schema!({ "type": "array", "items": pattern });
+        let patterns = json_schema!({ "anyOf": [pattern, list] });
+        json_schema!({ "anyOf": [pattern, list, {
+            "type": "object", "properties": { "allow": patterns, "deny": patterns }, "additionalProperties": false
         }] })
     }
 }

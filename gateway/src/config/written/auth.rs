@@ -1,9 +1,12 @@
 //! The tables that say who may call Weir, how it signs in at upstreams, and where it keeps what it got there.
 
+use std::str::FromStr;
+
+use crate::config::SubjectPart;
 use crate::config::origin::WebUrl;
 use crate::config::quantity::Period;
-use crate::config::read::table;
-use crate::config::string::{FilePath, TemplateString};
+use crate::config::read::{Unreadable, table};
+use crate::config::string::{FilePath, TemplateString, choice, strings};
 use crate::config::value::{OneOrMore, Values};
 
 use super::{Algorithm, SubjectType, WrittenSecret};
@@ -171,3 +174,14 @@ table! {
         key: WrittenSecret,
     }
 }
+
+impl FromStr for SubjectPart {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        choice(text, &[("organization", Self::Organization), ("organizational_unit", Self::OrganizationalUnit)], &[])
+    }
+}
+
+strings! { SubjectPart: "\"organization\" or \"organizational_unit\"",
+{ "type": "string", "enum": ["organization", "organizational_unit"] }; }

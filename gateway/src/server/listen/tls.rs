@@ -15,7 +15,7 @@ use pingora_rustls::{
 };
 use rustls::pki_types::{CertificateRevocationListDer, pem::PemObject};
 
-use crate::config::Tls;
+use crate::config::{SubjectPart, Tls};
 
 use super::ListenError;
 
@@ -52,6 +52,11 @@ impl TlsFiles {
     /// Whether clients are asked for a certificate.
     pub(super) const fn asks_clients(&self) -> bool {
         self.tls.client_ca.is_some()
+    }
+
+    /// What of a client's certificate names its groups.
+    pub(super) const fn client_groups(&self) -> Option<SubjectPart> {
+        self.tls.client_groups
     }
 
     /// Reads the files again when they have changed, until it is dropped. Connections that are open stay as they are. What
@@ -202,6 +207,7 @@ mod tests {
             client_ca: None,
             client_crl: Some(path("crl.pem")),
             client_is_caller: true,
+            client_groups: None,
             client_required: true,
         };
         let is_good = |lists: &[String]| {

@@ -30,6 +30,7 @@ impl Files {
             client_ca: None,
             client_crl: None,
             client_is_caller: false,
+            client_groups: None,
             client_required: false,
         }
     }
