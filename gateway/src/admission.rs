@@ -60,14 +60,30 @@ pub struct AdmittedCall<'a> {
 
 /// What a call holds while it runs.
 #[derive(Debug)]
-pub struct CallPermit {
-    _all: Permit,
-    _tool: Option<Permit>,
+pub struct CallPermit(HeldPermits);
+
+#[derive(Debug)]
+enum HeldPermits {
+    /// Of all calls, and of those of the tool.
+    Own { _all: Permit, _tool: Option<Permit> },
+    Shared(Arc<HeldPermits>),
 }
 
 impl From<Permit> for CallPermit {
     fn from(permit: Permit) -> Self {
-        Self { _all: permit, _tool: None }
+        Self(HeldPermits::Own { _all: permit, _tool: None })
+    }
+}
+
+impl CallPermit {
+    /// The same for work that may outlive its call. Given back when both are dropped.
+    #[must_use]
+    pub fn share(self) -> [Self; 2] {
+        let shared = match self.0 {
+            HeldPermits::Shared(shared) => shared,
+            own @ HeldPermits::Own { .. } => Arc::new(own),
+        };
+        [Self(HeldPermits::Shared(Arc::clone(&shared))), Self(HeldPermits::Shared(shared))]
     }
 }
 
@@ -194,7 +210,9 @@ impl Admission {
     fn admit(&self, call: &AdmittedCall<'_>) -> Result<CallPermit, NotAdmitted> {
         let AdmittedCall { principal, upstream, tool, arguments, continues } = *call;
         let now = Instant::now();
-        if let (Some(repeated), Some(tool), Some(arguments)) = (&self.repeated, tool, arguments) {
+        if let (Some(repeated), Some(tool)) = (&self.repeated, tool) {
+            // Without an object of arguments it is the call with an empty one.
+            let arguments = arguments.unwrap_or(b"{}");
             let limiter = self.continued.as_ref().filter(|_| continues).unwrap_or(repeated);
             let again = |_| NotAdmitted::Repeated { limit: limiter.count(), window: limiter.period() };
             limiter.take(&(&**principal, upstream, tool, arguments), now).map_err(again)?;
@@ -227,7 +245,7 @@ impl Admission {
         };
         // Last, so that a call which is refused costs nothing of it.
         let DayIsOver { limit, key, retry } = match self.budget.take(principal, SystemTime::now()) {
-            Ok(()) => return Ok(CallPermit { _all: all, _tool: tool }),
+            Ok(()) => return Ok(CallPermit(HeldPermits::Own { _all: all, _tool: tool })),
             Err(over) => over,
         };
         Err(NotAdmitted::Rate { key: "principal.calls_per_day", own: key, limit, scope: Scope::Principal, retry })
@@ -384,6 +402,11 @@ mod tests {
         assert!(matches!(admission.call(&same), Err(NotAdmitted::Repeated { limit: 3, .. })));
         assert!(admission.call(&AdmittedCall { arguments: Some(b"{\"a\":1}"), ..same }).is_ok());
         assert!(admission.call(&AdmittedCall { upstream: "y", ..same }).is_ok());
+        let empty = |arguments| AdmittedCall { upstream: "z", arguments, ..same };
+        for arguments in [None, Some(&b"{}"[..]), None] {
+            assert!(admission.call(&empty(arguments)).is_ok());
+        }
+        assert!(matches!(admission.call(&empty(None)), Err(NotAdmitted::Repeated { .. })), "without arguments too");
         assert!(admission.call(&AdmittedCall { tool: None, ..same }).is_ok());
         let round = AdmittedCall { continues: true, ..same };
         let rounds = (0..100).filter(|_| admission.call(&round).is_ok()).count();

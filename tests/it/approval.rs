@@ -103,6 +103,26 @@ async fn a_legacy_client_s_person_is_asked_on_the_stream_of_the_call() {
     }
 }
 
+#[tokio::test]
+async fn a_caller_has_a_share_of_calls_that_wait_for_their_person() {
+    let stub = Stub::start().await;
+    let limits = "limits.principal.pending_inputs = 2\n".to_owned();
+    let gateway = Gateway::start(&(limits + &rules(OWN) + &stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::legacy_at(gateway.address(), "/mcp/stub", LEGACY, &json!({ "elicitation": {} })).await;
+    let call = || client.request("tools/call", json!({ "name": "echo", "arguments": { "message": "the same" } }));
+    for _ in 0..2 {
+        let mut events = client.send(call().1).await.events();
+        let question = events.next_message().await.unwrap();
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        // It hangs up, and the call waits on.
+    }
+    let (id, request) = call();
+    let full = answer(client.send(request).await, id).await;
+    assert!(full["error"]["message"].as_str().unwrap().contains("`limits.principal.pending_inputs`"), "{full}");
+    assert_eq!(calls(&stub), 0);
+}
+
 /// What a program behind `weir connect` asks is asked of its person, in either era.
 #[tokio::test]
 async fn a_client_on_standard_input_is_asked() {

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use rustix::process::Signal;
 use serde_json::json;
 use weir_tests::client::{answer, initialize};
+use weir_tests::stub::Offer;
 use weir_tests::wait::{until, within};
 use weir_tests::{Client, Gateway, Issuer, LEGACY, Request, Response, Stub};
 
@@ -229,6 +230,40 @@ async fn a_model_that_repeats_itself_is_told_so() {
         assert!(told.to_string().contains("`limits.repeated_calls`"), "{told}");
         assert_ne!(client.call(name, json!({ "message": "another" })).await["isError"], true);
     }
+}
+
+#[tokio::test]
+async fn a_legacy_client_that_hangs_up_holds_what_works_for_it() {
+    let stub = Stub::offering(Offer { legacy: false, ..Offer::default() }).await;
+    let limits = "limits = { body = \"128KiB\", tool.calls = 1, principal.body_memory = \"150KiB\" }\n";
+    let gateway = Gateway::start(&(limits.to_owned() + &stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    // A version whose clients cannot resume an answer.
+    let client = Client::legacy_at(gateway.address(), "/mcp/stub", "2025-06-18", &json!({})).await;
+    let hold = || client.request("tools/call", json!({ "name": "hold", "arguments": {} }));
+    let large = json!({ "name": "hold", "arguments": { "message": "x".repeat(90_000) } });
+    tokio::select! {
+        _ = client.send(client.request("tools/call", large.clone()).1) => panic!("it is held"),
+        () = until("it is there", || !stub.asked("tools/call").is_empty()) => {}
+    }
+    gateway.logs("\"outcome\":\"cancelled\"").await;
+    let (id, request) = hold();
+    let full = answer(client.send(request).await, id).await;
+    assert!(full["error"]["message"].as_str().unwrap().contains("`limits.tool.calls`"), "{full}");
+    let (status, _, why) = refused(client.send(client.request("tools/call", large).1).await).await;
+    assert!(status == 429 && why.contains("`limits.principal.body_memory`"), "{status}: {why}");
+    // Its work ends, and the next may run.
+    stub.release(1000);
+    let again = async {
+        loop {
+            let (id, request) = hold();
+            let answer = answer(client.send(request).await, id).await;
+            if answer["error"].is_null() {
+                return;
+            }
+        }
+    };
+    within("there is room again", again).await;
 }
 
 /// Its answer is there; that it does not take it is no reason to keep others from the tool.

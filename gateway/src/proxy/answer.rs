@@ -358,6 +358,13 @@ impl CallLog {
         self.permit = Some(permit.into());
     }
 
+    /// The same for work that goes on when its client has left; none if nothing is held.
+    pub(super) fn share_permit(&mut self) -> Option<CallPermit> {
+        let [own, other] = self.permit.take()?.share();
+        self.permit = Some(own);
+        Some(other)
+    }
+
     /// Takes note that the answer is all here. Gives back what the call holds before the answer is out: whoever has it may
     /// call again at once.
     pub fn release(&mut self) {

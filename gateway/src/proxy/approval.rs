@@ -38,6 +38,7 @@ use crate::{
 
 use super::{
     Answer, AnswerStream, Body, CallLog, Proxy, RequestContext,
+    answer::limited,
     deadline::Deadline,
     route::Target,
     sign_in::{PATIENCE, SignInPrompt, URL_REQUIRED, elicitation_complete, opens_addresses, told},
@@ -343,6 +344,13 @@ impl Proxy {
         record: &mut CallLog,
     ) -> Answer {
         let expires = Duration::from_millis(request.waiting.expires);
+        let room = match self.pending.room(&context.principal) {
+            Ok(room) => room,
+            Err(full) => {
+                record.fail(limited(full.status()), full.to_string());
+                return Answer::full(context.message.id(), &full);
+            }
+        };
         // A person may take long, and others may call meanwhile.
         record.release();
         let upstream = Arc::clone(&target.upstream);
@@ -352,7 +360,7 @@ impl Proxy {
         let part = record.part_of(context);
         let (proxy, call, asked) = (Arc::clone(self), context.clone(), Arc::clone(&session));
         let work = move |reporter| async move {
-            let asking = AskedCall { proxy, context: call, target, request, record: part, run };
+            let asking = AskedCall { proxy, context: call, target, request, record: part, run, room };
             asking.finish(&asked, expires, &reporter).await
         };
         let stream = InputStream::of(session, deadline.last, running, work);

@@ -85,7 +85,10 @@ impl StatelessState {
 
     /// Follows something for the client as long as the session lasts; one thing for each upstream.
     pub fn follow(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.work.lock().spawn(work);
+        let mut running = self.work.lock();
+        // What is over stays until somebody asks for it.
+        while running.try_join_next().is_some() {}
+        running.spawn(work);
     }
 
     /// What is wanted of an upstream; `true` if nothing was before.

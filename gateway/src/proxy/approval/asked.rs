@@ -9,6 +9,7 @@ use weir_mcp::{answer, method};
 
 use crate::{
     credential::Approval,
+    quota::Permit,
     session::{RunningRequest, Session},
     telemetry::CallOutcome,
 };
@@ -38,12 +39,14 @@ pub(super) struct AskedCall {
     pub(super) request: PendingApproval,
     pub(super) record: CallLog,
     pub(super) run: Option<Arc<RunningRequest>>,
+    /// Its place among the calls that wait for their clients.
+    pub(super) room: Permit,
 }
 
 impl AskedCall {
     /// Asks, and goes on with the call: with what the person says, or once somebody else has answered on the page.
     pub(super) async fn finish(self, session: &Arc<Session>, expires: Duration, reporter: &Reporter) -> InputItem {
-        let Self { proxy, context, mut target, request, mut record, run } = self;
+        let Self { proxy, context, mut target, request, mut record, run, room } = self;
         let PendingApproval { key, waiting, form } = request;
         let mut question = session.ask_for_call();
         let number = question.id.to_string();
@@ -61,6 +64,7 @@ impl AskedCall {
             () = elsewhere => (Some(ReplyAction::Cancel), Some("the question was answered elsewhere")),
             () = tokio::time::sleep(expires) => (None, Some("the question has expired")),
         };
+        drop(room);
         if let Some(why) = over {
             let params = format!("{{\"requestId\":{number},\"reason\":\"{why}\"}}");
             reporter.ask(answer::notification(method::CANCELLED, Some(params.as_bytes()))).await;

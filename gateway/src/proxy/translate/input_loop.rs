@@ -22,6 +22,7 @@ use weir_mcp::{
 };
 
 use crate::{
+    admission::CallPermit,
     caller::Caller,
     catalog,
     http::{HeaderName, HeaderValue},
@@ -72,8 +73,8 @@ pub(super) struct InputLoop {
     pub(super) deadline: Deadline,
     /// None if the call is not traced.
     pub(super) span: Option<Arc<CallSpan>>,
-    /// Its place among those that run for the session.
-    pub(super) _permit: OwnedSemaphorePermit,
+    /// Its place among those that run for the session, and what it holds as a call.
+    pub(super) _permits: (OwnedSemaphorePermit, Option<CallPermit>),
     /// What is sent.
     pub(super) request: Message,
     /// The arguments that travel in headers too.

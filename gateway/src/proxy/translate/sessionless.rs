@@ -57,7 +57,7 @@ impl Proxy {
             headers: context.headers.iter().filter(|(name, _)| !name.as_str().starts_with("mcp-")).cloned().collect(),
             deadline,
             span: record.span.clone(),
-            _permit: permit,
+            _permits: (permit, record.share_permit()),
             params: Vec::new(),
             over_http: false,
             progress: f64::NEG_INFINITY,

@@ -58,6 +58,26 @@ pub(super) struct Peer {
     pub(super) certificate: Option<Arc<ClientCertificate>>,
 }
 
+/// A large body. Whoever keeps a part of it keeps all of its memory, and the room that this takes.
+struct RoomyBody {
+    body: Bytes,
+    _room: Permit,
+}
+
+impl AsRef<[u8]> for RoomyBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+/// A body that gives its room back when the last part of it is dropped.
+fn with_room(body: Bytes, room: Option<Permit>) -> Bytes {
+    match room {
+        Some(_room) => Bytes::from_owner(RoomyBody { body, _room }),
+        None => body,
+    }
+}
+
 impl Peer {
     pub(super) fn new(address: SocketAddr) -> Self {
         Self { address, share: quota::address(address.ip()), certificate: None }
@@ -72,9 +92,8 @@ pub struct HttpExchange {
     ends: Option<SystemTime>,
     patience: ClientPatience,
     closing: Arc<AtomicBool>,
-    /// Room for bodies, and what this one has of it.
+    /// Room for bodies.
     bodies: Arc<Quota>,
-    body: Option<Permit>,
     /// The body, where it was read already.
     kept_body: Option<Bytes>,
     /// `Host` of the request that another gateway has passed on.
@@ -138,7 +157,6 @@ impl HttpExchange {
             patience,
             closing,
             bodies,
-            body: None,
             kept_body: None,
             forwarded_host: None,
             line,
@@ -240,13 +258,13 @@ impl HttpExchange {
         if length.is_some_and(|length| length > cap) {
             return Err(BodyError::TooLarge);
         }
-        self.make_room(length.unwrap_or_default())?;
+        let mut room = self.room(length.unwrap_or_default())?;
         self.welcome().await?;
         let start = Instant::now();
         let Some(first) = self.body_part(start, 0).await? else { return Ok(Bytes::new()) };
         // The usual body comes in one piece and is not copied again.
         if length == Some(first.len()) {
-            return Ok(first);
+            return Ok(with_room(first, room));
         }
         if first.len() > cap {
             return Err(BodyError::TooLarge);
@@ -258,16 +276,16 @@ impl HttpExchange {
             if read > cap {
                 return Err(BodyError::TooLarge);
             }
-            if self.body.is_none() && read > SMALL {
+            if room.is_none() && read > SMALL {
                 // Nobody knows how long it will be.
-                self.make_room(cap)?;
+                room = self.room(cap)?;
             }
             whole.extend_from_slice(&part);
         }
-        if length.is_none() && self.body.take().is_some() {
-            self.make_room(whole.len())?;
+        if length.is_none() && room.take().is_some() {
+            room = self.room(whole.len())?;
         }
-        Ok(whole.freeze())
+        Ok(with_room(whole.freeze(), room))
     }
 
     /// Gives back a body that was [read](Self::read_body), for whoever reads it next.
@@ -437,12 +455,10 @@ impl HttpExchange {
         }
     }
 
-    /// Takes room for a large body, until the exchange ends.
-    fn make_room(&mut self, size: usize) -> Result<(), BodyError> {
-        if size > SMALL {
-            self.body = Some(self.bodies.take_many(self.principal(), None, size).map_err(BodyError::Full)?);
-        }
-        Ok(())
+    /// Room for a body, if it is large.
+    fn room(&self, size: usize) -> Result<Option<Permit>, BodyError> {
+        let room = || self.bodies.take_many(self.principal(), None, size).map_err(BodyError::Full);
+        (size > SMALL).then(room).transpose()
     }
 
     /// The next part of a body that was begun at `start` and of which so many bytes are here.
