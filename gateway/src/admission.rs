@@ -65,7 +65,10 @@ pub struct CallPermit(HeldPermits);
 #[derive(Debug)]
 enum HeldPermits {
     /// Of all calls, and of those of the tool.
-    Own { _all: Permit, _tool: Option<Permit> },
+    Own {
+        _all: Permit,
+        _tool: Option<Permit>,
+    },
     Shared(Arc<HeldPermits>),
 }
 

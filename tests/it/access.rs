@@ -460,16 +460,22 @@ async fn what_was_decided_about_a_call_can_be_asked_later() {
 async fn what_a_caller_sees_is_printed_with_the_rule_that_decides() {
     let (one, two) = stubs().await;
     let later = "[[access.rules]]\nname = \"later\"\neffect = \"deny\"\nenforce = false\nprompts = [\"one__greet\"]\n\
-                 [[access.rules]]\nname = \"reds\"\nupstreams = [\"two\"]\ntools = [\"fail\"]\nwhen = \"caller.claims.team == 'red'\"\n";
+                 [[access.rules]]\nname = \"reds\"\nupstreams = [\"two\"]\ntools = [\"fail\"]\nwhen = \"caller.claims.team == 'red'\"\n\
+                 [[access.rules]]\nname = \"programs\"\nissuers = [\"weir:keys\"]\ntools = [\"fail\"]\n";
     let config = [RULES, later, &one.config("one"), &two.config("two")].concat();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("weir.toml"), config).unwrap();
-    let mut weir = Command::new(weir_tests::paths::weir());
-    weir.args(["check", "--as", "ada", "--group", "readers", "--claims", r#"{"team": "red"}"#])
-        .current_dir(folder.path());
-    let output = tokio::task::spawn_blocking(move || weir.output().unwrap()).await.unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{text}");
+    let printed = async |arguments: &[&str]| {
+        let mut weir = Command::new(weir_tests::paths::weir());
+        weir.args(["check", "--as"]).args(arguments).current_dir(folder.path());
+        let output = tokio::task::spawn_blocking(move || weir.output().unwrap()).await.unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        text
+    };
+    let of_key = printed(&["ci", "--key", "ci"]).await;
+    assert!(of_key.contains("    sees    tool               fail  (rule `programs`)"), "{of_key}");
+    let text = printed(&["ada", "--group", "readers", "--claims", r#"{"team": "red"}"#]).await;
     for line in [
         "    sees    tool               echo  (rule `readers`)",
         "    sees    prompt             greet  (rule `readers`; tried out: denied by rule `later`)",

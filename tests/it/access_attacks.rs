@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_tests::stub::Offer;
+use weir_tests::wait::until;
 use weir_tests::{Client, Gateway, Issuer, Request, Stub};
 
 const AUDIENCE: &str = "https://weir.example/mcp";
@@ -118,7 +119,7 @@ async fn nobody_hears_of_changes_of_what_is_hidden() {
         let legacy = Client::legacy(&gateway, path).await;
         let mut told = legacy.stream().await;
         legacy.result("resources/subscribe", json!({ "uri": "db://public/a" })).await;
-        weir_tests::wait::until("the upstream is listened to", || stub.listeners_called("weir-tests") > 0).await;
+        until("the upstream is listened to", || stub.listeners_called("weir-tests") > 0).await;
         for uri in ["db://private/b", "db://public/a"] {
             let params = json!({ "uri": uri });
             let method = "notifications/resources/updated";
@@ -132,7 +133,8 @@ async fn nobody_hears_of_changes_of_what_is_hidden() {
 #[tokio::test]
 async fn a_notification_of_an_extension_needs_what_its_requests_need() {
     let stub = stub().await;
-    let gateway = Gateway::start(&(RULES.to_owned() + &stub.config("one"))).await;
+    let audit = "audit.path = \"audit.jsonl\"\n".to_owned();
+    let gateway = Gateway::start(&(audit + RULES + &stub.config("one"))).await;
     let client = Client::legacy(&gateway, "/mcp").await;
     client.call("one__echo", json!({ "message": "hi" })).await;
     let answer = client.ask("vendor/do", json!({})).await;
@@ -140,6 +142,9 @@ async fn a_notification_of_an_extension_needs_what_its_requests_need() {
     assert_eq!(client.notify("vendor/do", json!({})).await, 202);
     client.call("one__echo", json!({ "message": "again" })).await;
     assert!(stub.asked("vendor/do").is_empty());
+    let audit = gateway.directory().join("audit.jsonl");
+    let told = || std::fs::read_to_string(&audit).unwrap_or_default().matches("\"method\":\"vendor/do\"").count();
+    until("the request and the notification are recorded as refused", || told() == 2).await;
 }
 
 /// A stream of HTTP+SSE that was opened with more is none for less.

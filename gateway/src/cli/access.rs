@@ -17,7 +17,7 @@ use weir_mcp::{Era, ListKind};
 use crate::{
     access::{Decision, Grants, Item, Toolset},
     catalog::{Catalog, Viewer},
-    config::default_file,
+    config::{API_KEY_ISSUER, Config, default_file},
     credential::CredentialManager,
     snapshot::Snapshot,
     telemetry::audit,
@@ -101,7 +101,7 @@ pub(super) struct CallerOptions {
     /// A scope of its token; may be repeated.
     #[arg(long = "scope", value_name = "SCOPE", requires = "subject")]
     scopes: Vec<String>,
-    /// The issuer of its token.
+    /// The issuer of its token. Default: that of the only `[auth]` table; with `--key` that of API keys.
     #[arg(long, value_name = "URL", requires = "subject")]
     issuer: Option<String>,
     /// The API key that it uses.
@@ -119,9 +119,19 @@ fn object(text: &str) -> Result<String, String> {
 }
 
 impl CallerOptions {
-    /// The caller; none if nobody is named.
-    pub(super) fn principal(self) -> Option<Principal> {
-        let mut principal = Principal::named(self.subject?, self.issuer);
+    /// Whether somebody is named.
+    pub(super) const fn names_somebody(&self) -> bool {
+        self.subject.is_some()
+    }
+
+    /// The caller, as this configuration would know it; none if nobody is named.
+    pub(super) fn principal(self, config: &Config) -> Option<Principal> {
+        let issuer = match (self.issuer, &self.key, &config.inbound[..]) {
+            (None, Some(_), _) => Some(API_KEY_ISSUER.to_owned()),
+            (None, None, [only]) => Some(only.issuer.as_str().to_owned()),
+            (said, ..) => said,
+        };
+        let mut principal = Principal::named(self.subject?, issuer);
         (principal.groups, principal.scopes, principal.key) = (self.groups, self.scopes, self.key);
         principal.claims = self.claims.unwrap_or(principal.claims);
         Some(principal)
@@ -153,8 +163,9 @@ struct SeenItem {
     why: Vec<String>,
 }
 
-pub(super) fn run(path: &Path, principal: &Principal, as_json: bool) -> anyhow::Result<ExitCode> {
+pub(super) fn run(path: &Path, caller: CallerOptions, as_json: bool) -> anyhow::Result<ExitCode> {
     let config = super::load(path)?;
+    let Some(principal) = caller.principal(&config) else { return Ok(ExitCode::SUCCESS) };
     let manager = CredentialManager::new(&config, false);
     let assembly = assembly::assemble(&config, &manager)?;
     let waiting = terminal::waiting("reaching upstreams");
@@ -164,7 +175,7 @@ pub(super) fn run(path: &Path, principal: &Principal, as_json: bool) -> anyhow::
         for era in [Era::Modern, Era::Legacy] {
             catalog.merged(Viewer { caller: None, toolset: Toolset::all(), client: None }, era).await;
         }
-        let seen = seen(&assembly.snapshot, &catalog, principal);
+        let seen = seen(&assembly.snapshot, &catalog, &principal);
         catalog.stop().await;
         seen
     });

@@ -84,8 +84,8 @@ struct RuleCounts {
 
 pub(super) fn run(options: CheckOptions) -> anyhow::Result<ExitCode> {
     let CheckOptions { config: path, live, require, json, caller } = options;
-    if let Some(principal) = caller.principal() {
-        return access::run(&path, &principal, json);
+    if caller.names_somebody() {
+        return access::run(&path, caller, json);
     }
     let _log = live.then(|| telemetry::start("warn"));
     let report = match check(&path, live.then_some(&*require)) {

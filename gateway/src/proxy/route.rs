@@ -20,6 +20,7 @@ use crate::{
     catalog::{AccountChoice, MergedLists, Traits},
     config::{RuleConfig, ToolOverride, UpstreamName},
     session::{Endpoint, RunningRequest},
+    telemetry::CallOutcome,
     upstream::Upstream,
 };
 
@@ -215,7 +216,7 @@ impl Proxy {
                 let offers = self.catalog.known(context.viewer(), context.era);
                 let upstream = alone(offers.declaring(method)).and_then(|name| self.upstream(name.as_str()));
                 let target = upstream.map(|upstream| Target { item: TargetItem::Whole, ..unchanged(&upstream) });
-                target.filter(|target| self.authorize(context, target).allowed).into_iter().collect()
+                target.filter(|target| self.lets_pass(context, target)).into_iter().collect()
             }
         }
     }
@@ -225,15 +226,22 @@ impl Proxy {
         let message = &context.message;
         let is_own = message.kind() != Kind::Notification
             || matches!(message.method(), method::PROGRESS | method::ROOTS_CHANGED | method::INITIALIZED);
-        let goes = is_own || self.authorize(context, &target).allowed;
-        if !goes {
-            tracing::debug!(
-                upstream = target.upstream.name(),
-                method = message.method(),
-                "no rule allows this notification"
-            );
+        (is_own || self.lets_pass(context, &target)).then_some(target).into_iter().collect()
+    }
+
+    /// Whether rules let a notification pass. Nobody answers one, so the records alone say that they do not.
+    fn lets_pass(&self, context: &RequestContext, target: &Target) -> bool {
+        let decision = self.authorize(context, target);
+        if !decision.allowed || decision.shadow.is_some() {
+            let mut record = CallLog::new(context);
+            record.goes_to(&target.upstream);
+            record.decided(&decision);
+            if !decision.allowed {
+                record.fail(CallOutcome::Refused, decision.to_string());
+            }
+            record.finish(202, 0);
         }
-        goes.then_some(target).into_iter().collect()
+        decision.allowed
     }
 
     fn by_name(

@@ -12,13 +12,18 @@ use crate::sign_in::{AUDIENCE, text};
 
 /// A gateway whose callers and approvers sign in at an authorization server: bob and carol are in `ops`, and so is ada.
 async fn team(approve: &str) -> (Authority, Gateway, Stub) {
+    team_under(&rules(approve), "").await
+}
+
+/// The same under these rules, and with these lines about the upstream.
+async fn team_under(rules: &str, upstream: &str) -> (Authority, Gateway, Stub) {
     let groups = json!({ "ada": ["ops"], "bob": ["ops"], "carol": ["ops"], "eve": ["sales"] });
     let authority = Authority::with(&json!({ "names": true, "groups": groups, "claims": { "groups": ["ops"] } }));
     let stub = Stub::start().await;
     let port = free_port();
     let root = format!("public_url = \"http://127.0.0.1:{port}\"\n");
     let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", authority.issuer());
-    let config = [root, auth, rules(approve), stub.config("stub")].concat();
+    let config = [root, auth, rules.to_owned(), stub.config("stub"), upstream.to_owned()].concat();
     let environment = [("WEIR_TESTS_SECRET", "s3cret"), ("RUST_LOG", "info")];
     let gateway = Gateway::start_at_with(port, &config, &environment).await;
     (authority, gateway, stub)
@@ -97,6 +102,26 @@ async fn somebody_else_approves_on_their_own_page() {
     let again = modern(&ada, "stub__echo", arguments, json!({})).await;
     assert!(again["result"]["isError"] == true && calls(&stub) == 1, "{again}");
     gateway.logs("\"approved_by\":\"bob\"").await;
+}
+
+/// Without a rule that asks anybody.
+#[tokio::test]
+async fn what_a_policy_asks_waits_on_the_page_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let judge = folder.path().join("judge.wasm");
+    std::fs::write(&judge, weir_guests::JUDGE).unwrap();
+    let policy = format!(
+        "[[upstreams.stub.policies]]\ncomponent = {judge:?}\ngrants = [\"clock\", \"store\"]\n\
+         settings = {{ see = \"facts\", do = \"ask=group:ops\" }}\n"
+    );
+    let (authority, gateway, stub) = team_under("", &policy).await;
+    gateway.logs("upstream is healthy").await;
+    let (ada, _) = client(&authority, &gateway, "ada").await;
+    let told = modern(&ada, "stub__echo", json!({ "message": "hi" }), json!({})).await;
+    let link = link(&told);
+    let page = Browser::of("bob").open(&link).await;
+    assert!(page.text.contains("Waiting for your approval") && page.text.contains("ada calls it"), "{}", page.text);
+    assert_eq!(calls(&stub), 0);
 }
 
 /// A call that waits for its own person goes on at once when another one answers on the page.

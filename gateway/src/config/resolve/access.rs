@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::account;
 use super::context::Context;
 use crate::config::access::{
-    AccessConfig, ApprovalConfig, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections, ToolOverride,
-    ToolsetConfig, Who,
+    AccessConfig, ApprovalConfig, Approver, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections,
+    ToolOverride, ToolsetConfig, Who,
 };
 use crate::config::name::nearest;
 use crate::config::read::{At, Setting};
@@ -37,7 +37,9 @@ pub(super) fn access(root: &Root, upstreams: &[UpstreamConfig], context: &mut Co
         context.report.add(at.key.clone(), message, None);
     }
     let mut names = BTreeSet::new();
-    let rule = |(index, rule)| self::rule(index, rule, &mut names, upstreams, context);
+    // Whether people can say who they are.
+    let people = root.auth.set().is_some();
+    let rule = |(index, rule)| self::rule(index, rule, (&mut names, people), upstreams, context);
     let resolved = rules.iter().enumerate().map(rule).collect();
     warn_of_unknown(root, rules, upstreams, context);
     let account =
@@ -89,7 +91,7 @@ fn names_of(upstream: &UpstreamConfig) -> impl Iterator<Item = &UpstreamName> {
 fn rule(
     index: usize,
     at: &At<WrittenRule>,
-    names: &mut BTreeSet<String>,
+    (names, people): (&mut BTreeSet<String>, bool),
     upstreams: &[UpstreamConfig],
     context: &mut Context<'_, '_>,
 ) -> RuleConfig {
@@ -121,7 +123,7 @@ fn rule(
         upstreams: of_upstreams(&written.upstreams, upstreams),
         items,
         when: written.when.set().map(|at| at.value.clone()),
-        approve: approval(written, context),
+        approve: approval(written, people, context),
         enforce: written.enforce.or(true),
     };
     if let Some(accounts) = written.accounts.set() {
@@ -145,7 +147,7 @@ fn refuse_empty(rule: &WrittenRule, context: &mut Context<'_, '_>) {
     }
 }
 
-fn approval(rule: &WrittenRule, context: &mut Context<'_, '_>) -> Option<ApprovalConfig> {
+fn approval(rule: &WrittenRule, people: bool, context: &mut Context<'_, '_>) -> Option<ApprovalConfig> {
     let at = rule.approve.set()?;
     let named = [rule.prompts.key(), rule.resources.key()];
     let misplaced = if rule.effect.or(Effect::Allow) == Effect::Deny {
@@ -163,6 +165,10 @@ fn approval(rule: &WrittenRule, context: &mut Context<'_, '_>) -> Option<Approva
     if by.is_empty() && matches!(at.value.by, Setting::Absent | Setting::Set(_)) {
         let hint = "by = \"group:ops\"".to_owned();
         context.report.add(at.key.clone(), "`approve` needs `by`: who may approve", Some(hint));
+    }
+    if !people && !by.is_empty() && !by.contains(&Approver::Caller) {
+        let message = "nobody can approve these calls: without `[auth]` nobody signs in at `/connect`";
+        context.report.warn(at.key.clone(), message, Some("by = \"caller\", or an `[auth]` table".to_owned()));
     }
     if let Some(expires) = at.value.expires.set().filter(|at| at.value.0 > LONGEST_EXPIRES) {
         context.report.add(expires.span.clone(), "an approval is good for a day at most", None);

@@ -19,7 +19,10 @@ const LISTED: usize = 50;
 impl App {
     /// The requests that wait for whoever sits at a browser, as a part of the overview; empty without any.
     pub(super) async fn waiting_for(&self, caller: &Caller) -> Result<String, ApprovalError> {
-        if !self.proxy.snapshot().access().wants_approvals() {
+        let snapshot = self.proxy.snapshot();
+        // Policies may ask somebody as rules do.
+        let asks = snapshot.access().wants_approvals() || snapshot.upstreams().any(|one| one.policies().is_some());
+        if !asks {
             return Ok(String::new());
         }
         let all = self.connect.manager.approvals().all().await?;

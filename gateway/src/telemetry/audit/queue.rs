@@ -70,21 +70,42 @@ struct WaitingRecords {
     ended: bool,
 }
 
+/// What is written at once.
+#[derive(Default)]
+struct Batch {
+    bodies: Vec<u8>,
+    /// How many bytes of them are records; a note on lost ones follows.
+    records: usize,
+    lost: u64,
+}
+
+impl Batch {
+    /// Empty again, with the memory it has.
+    fn clear(&mut self) {
+        self.bodies.clear();
+        (self.records, self.lost) = (0, 0);
+    }
+}
+
 impl AuditQueue {
-    /// A queue, and the thread that empties it.
-    pub(super) fn start(sync: AuditSync, sink: impl Sink + 'static) -> io::Result<Arc<Self>> {
+    fn new(sync: AuditSync) -> Self {
         let interval = match sync {
             AuditSync::Interval => INTERVAL,
             AuditSync::Each => Duration::ZERO,
         };
-        let queue = Arc::new(Self {
+        Self {
             records: Mutex::default(),
             failing: AtomicBool::new(false),
             waiting: Condvar::new(),
             ended: Condvar::new(),
             interval,
             told: LogThrottle::default(),
-        });
+        }
+    }
+
+    /// A queue, and the thread that empties it.
+    pub(super) fn start(sync: AuditSync, sink: impl Sink + 'static) -> io::Result<Arc<Self>> {
+        let queue = Arc::new(Self::new(sync));
         let shared = Arc::clone(&queue);
         std::thread::Builder::new().name("audit".into()).spawn(move || shared.run(sink))?;
         Ok(queue)
@@ -126,9 +147,9 @@ impl AuditQueue {
 
     /// Writes what waits until it is told that this is all.
     fn run(&self, mut sink: impl Sink) {
-        let (mut batch, mut last_try) = (Vec::new(), false);
+        let (mut batch, mut last_try) = (Batch::default(), false);
         while self.next_batch(&mut batch) {
-            match sink.append(&batch) {
+            match sink.append(&batch.bodies) {
                 Ok(()) => {
                     batch.clear();
                     let mut records = self.lock();
@@ -155,24 +176,27 @@ impl AuditQueue {
     }
 
     /// Waits for the next batch, or adds to the one that could not be written what was lost meanwhile. False at the end.
-    fn next_batch(&self, batch: &mut Vec<u8>) -> bool {
+    fn next_batch(&self, batch: &mut Batch) -> bool {
         let mut records = self.lock();
-        if batch.is_empty() {
+        if batch.bodies.is_empty() {
             let idle = |records: &mut WaitingRecords| records.bodies.is_empty() && records.lost == 0 && !records.over;
             records = self.waiting.wait_while(records, idle).unwrap_or_else(PoisonError::into_inner);
             let gathering = |records: &mut WaitingRecords| records.bodies.len() < BATCH && !records.over;
             let waited = self.waiting.wait_timeout_while(records, self.interval, gathering);
             (records, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            std::mem::swap(batch, &mut records.bodies);
+            std::mem::swap(&mut batch.bodies, &mut records.bodies);
+            batch.records = batch.bodies.len();
         }
-        let missing = std::mem::take(&mut records.lost);
+        batch.lost += std::mem::take(&mut records.lost);
         drop(records);
-        if missing > 0 {
-            let mut note = Record::begin(batch, SystemTime::now(), "records_lost");
-            note.number("count", missing);
+        if batch.lost > 0 {
+            // One note says it all, however often this is tried.
+            batch.bodies.truncate(batch.records);
+            let mut note = Record::begin(&mut batch.bodies, SystemTime::now(), "records_lost");
+            note.number("count", batch.lost);
             note.end();
         }
-        !batch.is_empty()
+        !batch.bodies.is_empty()
     }
 
     /// Has everything written that waits, and ends the thread.
@@ -228,6 +252,19 @@ mod tests {
         queue.close();
         assert_eq!(*written.lock().unwrap(), b"one\ntwo\n");
         assert_eq!(queue.failure(), None);
+    }
+
+    #[test]
+    fn what_is_lost_while_a_batch_waits_makes_one_note() {
+        let (queue, mut batch) = (AuditQueue::new(AuditSync::Each), Batch::default());
+        queue.push(b"one\n");
+        for lost in [3, 2, 0] {
+            queue.lock().lost = lost;
+            assert!(queue.next_batch(&mut batch));
+        }
+        let text = String::from_utf8(batch.bodies).unwrap();
+        assert!(text.starts_with("one\n") && text.ends_with("\"count\":5}\n"), "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
     }
 
     #[test]
