@@ -14,6 +14,8 @@ use crate::callers::AUDIENCE;
 const GROUPS: [&str; 2] = ["red", "blue"];
 const UPSTREAMS: [&str; 2] = ["one", "two"];
 const TOOLS: [&str; 3] = ["echo", "burst", "extra"];
+/// A tool that each upstream has and the configuration does not serve.
+const WITHHELD: &str = "withheld";
 const PROMPTS: [&str; 2] = ["greet", "scold"];
 const RESOURCES: [&str; 2] = ["public/a", "private/b"];
 const TEMPLATE: &str = "public/{x}";
@@ -61,30 +63,80 @@ struct Item {
     name: &'static str,
 }
 
+/// What a rule asks for beside the names that it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum When {
+    #[default]
+    Always,
+    /// The first of the messages.
+    Message,
+    /// The first of the groups.
+    Group,
+    /// Both.
+    GroupAndMessage,
+    /// The first of the upstreams.
+    Upstream,
+    /// Another name than that of the first tool.
+    OtherName,
+}
+
+impl When {
+    const ALL: [Self; 5] = [Self::Message, Self::Group, Self::GroupAndMessage, Self::Upstream, Self::OtherName];
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Always => "true",
+            Self::Message => "args.message == 'hi'",
+            Self::Group => "caller.groups.exists(group, group == 'red')",
+            Self::GroupAndMessage => "caller.subject == 'red' && args.message == 'hi'",
+            Self::Upstream => "call.upstream == 'one'",
+            Self::OtherName => "call.name != 'echo'",
+        }
+    }
+
+    const fn uses_message(self) -> bool {
+        matches!(self, Self::Message | Self::GroupAndMessage)
+    }
+
+    /// Whether it holds of a caller and an item, apart from the message.
+    fn holds(self, group: &str, item: Item) -> bool {
+        match self {
+            Self::Always | Self::Message => true,
+            Self::Group | Self::GroupAndMessage => group == GROUPS[0],
+            Self::Upstream => item.upstream == UPSTREAMS[0],
+            Self::OtherName => item.kind != Kind::Tool || item.name != TOOLS[0],
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Rule {
     denies: bool,
+    /// Whether it is only tried out.
+    shadow: bool,
+    subject: Option<&'static str>,
     group: Option<&'static str>,
     endpoint: Option<&'static str>,
     upstream: Option<&'static str>,
     tools: Option<&'static str>,
     prompts: Option<&'static str>,
     resources: Option<&'static str>,
-    /// Whether it asks for the first of the messages.
-    when: bool,
+    when: When,
 }
 
 impl Rule {
     fn any(numbers: &mut Numbers) -> Self {
         Self {
             denies: numbers.below(3) == 0,
+            shadow: numbers.below(8) == 0,
+            subject: numbers.maybe(8, &GROUPS),
             group: numbers.maybe(4, &GROUPS),
             endpoint: numbers.maybe(6, &ENDPOINTS),
             upstream: numbers.maybe(6, &UPSTREAMS),
             tools: numbers.maybe(5, &["echo", "e*", "one__burst", "two__*", "*"]),
             prompts: numbers.maybe(7, &["greet", "two__greet", "*"]),
             resources: numbers.maybe(7, &["one://public/*", "one://*", "*/b", "*"]),
-            when: numbers.below(4) == 0,
+            when: if numbers.below(2) == 0 { When::Always } else { When::ALL[numbers.below(5)] },
         }
     }
 
@@ -93,7 +145,11 @@ impl Rule {
         if self.denies {
             config.push_str("effect = \"deny\"\n");
         }
+        if self.shadow {
+            config.push_str("enforce = false\n");
+        }
         for (key, value) in [
+            ("subjects", self.subject),
             ("groups", self.group),
             ("endpoints", self.endpoint),
             ("upstreams", self.upstream),
@@ -105,8 +161,8 @@ impl Rule {
                 writeln!(config, "{key} = [\"{value}\"]").unwrap();
             }
         }
-        if self.when {
-            writeln!(config, "when = \"args.message == '{}'\"", MESSAGES[0]).unwrap();
+        if self.when != When::Always {
+            writeln!(config, "when = \"{}\"", self.when.text()).unwrap();
         }
     }
 
@@ -120,7 +176,8 @@ impl Rule {
         };
         let names_none = [self.tools, self.prompts, self.resources].iter().all(Option::is_none);
         let named = names_none || pattern.is_some_and(|pattern| item.fits(pattern));
-        is(self.group, group) && is(self.endpoint, endpoint) && is(self.upstream, item.upstream) && named
+        let who = is(self.subject, group) && is(self.group, group);
+        who && is(self.endpoint, endpoint) && is(self.upstream, item.upstream) && named
     }
 }
 
@@ -217,25 +274,35 @@ fn completion(of: Value) -> (&'static str, Value) {
 
 /// Whether an item is listed: with some arguments it could be had.
 fn is_shown(rules: &[Rule], group: &str, endpoint: &str, item: Item) -> bool {
-    let of =
-        |denies: bool| rules.iter().filter(move |rule| rule.denies == denies && rule.concerns(group, endpoint, item));
-    let hides = |rule: &Rule| !rule.when && (item.kind != Kind::Template || rule.is_of_whole(item));
-    of(false).count() > 0 && !of(true).any(hides)
+    let of = |denies: bool| {
+        let enforced = rules.iter().filter(|rule| !rule.shadow);
+        enforced.filter(move |rule| rule.denies == denies && rule.concerns(group, endpoint, item))
+    };
+    let shows = |rule: &Rule| rule.when.uses_message() || rule.when.holds(group, item);
+    let hides = |rule: &Rule| {
+        let whole = item.kind != Kind::Template || rule.is_of_whole(item);
+        !rule.when.uses_message() && rule.when.holds(group, item) && whole
+    };
+    rules.iter().all(|rule| rule.shadow) || of(false).any(shows) && !of(true).any(hides)
 }
 
 /// Whether a request reaches it. A resource has no arguments: a condition on them cannot be judged, which denies.
 fn is_reached(rules: &[Rule], group: &str, endpoint: &str, item: Item, message: Option<&str>) -> bool {
     let message = message.filter(|_| matches!(item.kind, Kind::Tool | Kind::Prompt));
     let holds = |rule: &&Rule| match (rule.when, message) {
-        // A template stands for many addresses.
-        (false, _) if item.kind == Kind::Template => rule.denies || rule.is_of_whole(item),
-        (false, _) => true,
-        (true, Some(message)) => message == MESSAGES[0],
-        (true, None) => rule.denies,
+        // A template stands for many addresses, and each has a name of its own.
+        (When::OtherName, _) if item.kind == Kind::Template => rule.denies,
+        (when, _) if !when.holds(group, item) => false,
+        (when, Some(message)) if when.uses_message() => message == MESSAGES[0],
+        (when, None) if when.uses_message() => rule.denies,
+        _ if item.kind == Kind::Template => rule.denies || rule.is_of_whole(item),
+        _ => true,
     };
-    let of =
-        |denies: bool| rules.iter().filter(move |rule| rule.denies == denies && rule.concerns(group, endpoint, item));
-    of(false).any(|rule| holds(&rule)) && !of(true).any(|rule| holds(&rule))
+    let of = |denies: bool| {
+        let enforced = rules.iter().filter(|rule| !rule.shadow);
+        enforced.filter(move |rule| rule.denies == denies && rule.concerns(group, endpoint, item))
+    };
+    rules.iter().all(|rule| rule.shadow) || of(false).any(|rule| holds(&rule)) && !of(true).any(|rule| holds(&rule))
 }
 
 /// One way of a client to Weir.
@@ -290,11 +357,22 @@ async fn ways(gateway: &Gateway, endpoint: &str, token: &str) -> Vec<(&'static s
     ]
 }
 
+/// The addresses of which a modern client hears, of all that there are.
+async fn granted(client: &Client) -> Vec<Value> {
+    let all = Item::all().filter(|item| item.kind == Kind::Resource).map(Item::address);
+    let wish = json!({ "notifications": { "resourceSubscriptions": all.collect::<Vec<_>>() } });
+    let (_, request) = client.request("subscriptions/listen", wish);
+    let first = client.send(request).await.events().next_message().await.unwrap();
+    let granted = &first["params"]["notifications"]["resourceSubscriptions"];
+    granted.as_array().cloned().unwrap_or_default()
+}
+
 async fn stub(name: &str) -> Stub {
     let named = |names: &[&str]| names.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>();
     let resources = RESOURCES.map(|path| json!({ "uri": format!("{name}://{path}"), "name": path }));
     Stub::offering(Offer {
-        tools: TOOLS.map(str::to_owned).to_vec(),
+        listens: true,
+        tools: [&TOOLS[..], &[WITHHELD]].concat().into_iter().map(str::to_owned).collect(),
         capabilities: json!({ "prompts": {}, "resources": { "subscribe": true }, "completions": {} }),
         lists: json!({
             "prompts/list": named(&PROMPTS),
@@ -317,8 +395,8 @@ async fn no_list_shows_and_no_call_reaches_what_the_rules_deny() {
     };
     // Nothing is hidden, and yet not everything may be called.
     let by_arguments = vec![
-        Rule { when: true, ..Rule::default() },
-        Rule { denies: true, tools: Some("e*"), when: true, ..Rule::default() },
+        Rule { when: When::Message, ..Rule::default() },
+        Rule { denies: true, tools: Some("e*"), when: When::Message, ..Rule::default() },
     ];
     let given = std::env::var("WEIR_TESTS_SEED").ok().and_then(|seed| seed.parse().ok());
     let others = given.unwrap_or_else(|| unix_now() << 8);
@@ -328,7 +406,8 @@ async fn no_list_shows_and_no_call_reaches_what_the_rules_deny() {
         let mut config = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", issuer.issuer());
         rules.iter().for_each(|rule| rule.write(&mut config));
         config += TOOLSET;
-        config += &(stubs[0].config("one") + &stubs[1].config("two"));
+        let deny = format!("tools.deny = [{WITHHELD:?}]\n");
+        config += &(stubs[0].config("one") + &deny + &stubs[1].config("two") + &deny);
         let gateway = Gateway::start(&config).await;
         gateway.logs("Weir is ready for clients").await;
         for (group, endpoint) in GROUPS.iter().flat_map(|group| ENDPOINTS.map(|endpoint| (*group, endpoint))) {
@@ -348,6 +427,24 @@ async fn no_list_shows_and_no_call_reaches_what_the_rules_deny() {
                 shown.sort();
                 expected.sort();
                 assert_eq!(shown, expected, "{}", place());
+                for name in [WITHHELD.to_owned(), format!("one__{WITHHELD}"), format!("two__{WITHHELD}")] {
+                    way.ask("tools/call", json!({ "name": name, "arguments": {} })).await;
+                }
+                // Who sees a resource hears of its changes.
+                let may = |item: Item| item.is_at(endpoint) && is_shown(rules, group, endpoint, item);
+                if let ("modern", Way::Http(client)) = (how, &way) {
+                    let granted = granted(client).await;
+                    for item in Item::all().filter(|item| item.kind == Kind::Resource) {
+                        let (is_granted, expected) = (granted.contains(&json!(item.address())), may(item));
+                        let fits = if expected { is_granted } else { !is_granted || item.elsewhere().is_some_and(may) };
+                        assert!(
+                            fits,
+                            "{item:?} of {granted:?}
+{}",
+                            place()
+                        );
+                    }
+                }
                 // Also what a toolset does not have. At the address of one upstream the names of the other lead to its own.
                 let asked = || Item::all().filter(|item| endpoint != "one" || item.upstream == "one");
                 let calls = asked().flat_map(|item| MESSAGES.map(|message| (item, Some(message))));
@@ -369,6 +466,8 @@ async fn no_list_shows_and_no_call_reaches_what_the_rules_deny() {
                 }
             }
         }
+        let names = stubs.iter().flat_map(|stub| stub.asked("tools/call"));
+        assert!(names.map(|seen| seen.message()).all(|call| call["params"]["name"] != WITHHELD), "set {seed}");
     }
     assert!(allowed > 200 && denied > 200, "the sets say too little: {allowed} allowed and {denied} denied");
 }
