@@ -4,9 +4,11 @@
 //! [`CallPermit`] is dropped, which is as long-lived as the call: its stream, if the answer is one, is part of it.
 
 mod day;
+mod elsewhere;
 mod rates;
 
 use std::{
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -21,6 +23,8 @@ use crate::{
 
 use day::DayIsOver;
 pub use day::{DayBudget, day};
+pub use elsewhere::LimitUsage;
+use elsewhere::{RateKind, TakenRates};
 use rates::Rates;
 
 /// The limits of calls.
@@ -38,7 +42,14 @@ pub struct Admission {
     /// The same for calls that say they go on: who makes up a `requestState` is limited too.
     continued: Option<Arc<RateLimiter>>,
     budget: Arc<DayBudget>,
+    taken: Arc<TakenRates>,
 }
+
+/// The keys below `limits` of rates.
+const REQUESTS: RateKind = "principal.requests_per_minute";
+const OF_PRINCIPAL: RateKind = "principal.calls_per_minute";
+const OF_TOOL: RateKind = "tool.calls_per_minute";
+const OF_UPSTREAM: RateKind = "upstream.calls_per_minute";
 
 /// How many rounds of questions one call may take before its next rounds count as repetitions.
 const ROUNDS: usize = 10;
@@ -133,6 +144,7 @@ impl Admission {
             repeated: None,
             continued: None,
             budget: Arc::new(DayBudget::new(limits)),
+            taken: Arc::default(),
         };
         empty.with(limits)
     }
@@ -173,6 +185,7 @@ impl Admission {
             repeated: rates::again(self.repeated.as_ref(), limits.repeated_calls, window),
             continued: rates::again(self.continued.as_ref(), rounds, window),
             budget: Arc::clone(&self.budget),
+            taken: Arc::clone(&self.taken),
         }
     }
 
@@ -187,12 +200,19 @@ impl Admission {
     ///
     /// When its caller has had as many as there may be in a minute.
     pub fn request(&self, principal: &Arc<str>) -> Result<(), NotAdmitted> {
-        const KEY: &str = "principal.requests_per_minute";
         let Some((limiter, own)) = self.requests.of(|whose| whose == principal) else { return Ok(()) };
         limiter.take(principal, Instant::now()).map_err(|retry| {
-            LIMITS_REACHED.count(KEY, "");
-            NotAdmitted::Rate { key: KEY, own: own.cloned(), limit: limiter.count(), scope: Scope::Principal, retry }
-        })
+            LIMITS_REACHED.count(REQUESTS, "");
+            NotAdmitted::Rate {
+                key: REQUESTS,
+                own: own.cloned(),
+                limit: limiter.count(),
+                scope: Scope::Principal,
+                retry,
+            }
+        })?;
+        self.taken.note(REQUESTS, || vouched_for(principal));
+        Ok(())
     }
 
     /// Lets a call go on.
@@ -223,20 +243,24 @@ impl Admission {
         let rate = |limiter: Option<(&RateLimiter, Option<&Arc<str>>)>,
                     key: &'static str,
                     scope: Scope,
-                    take: &dyn Fn(&RateLimiter) -> Result<(), Duration>|
+                    take: &dyn Fn(&RateLimiter) -> Result<(), Duration>,
+                    name: &dyn Fn() -> Option<String>|
          -> Result<(), NotAdmitted> {
             let Some((limiter, own)) = limiter else { return Ok(()) };
             let over = |retry| NotAdmitted::Rate { key, own: own.cloned(), limit: limiter.count(), scope, retry };
-            take(limiter).map_err(over)
+            take(limiter).map_err(over)?;
+            self.taken.note(key, name);
+            Ok(())
         };
         let own = self.principal.of(|whose| whose == principal);
-        rate(own, "principal.calls_per_minute", Scope::Principal, &|limiter| limiter.take(principal, now))?;
+        rate(own, OF_PRINCIPAL, Scope::Principal, &|it| it.take(principal, now), &|| vouched_for(principal))?;
         if let Some(tool) = tool {
             let own = self.tool.of(|whose| whose.matches(upstream, tool));
-            rate(own, "tool.calls_per_minute", Scope::Upstream, &|limiter| limiter.take(&(upstream, tool), now))?;
+            let name = || Some(format!("{upstream}/{tool}"));
+            rate(own, OF_TOOL, Scope::Upstream, &|it| it.take(&(upstream, tool), now), &name)?;
         }
         let own = self.upstream.of(|whose| **whose == *upstream);
-        rate(own, "upstream.calls_per_minute", Scope::Upstream, &|limiter| limiter.take(&upstream, now))?;
+        rate(own, OF_UPSTREAM, Scope::Upstream, &|it| it.take(&upstream, now), &|| Some(upstream.to_owned()))?;
         let all = self.calls.take(principal, Some(upstream)).map_err(NotAdmitted::Full)?;
         let tool = match (&self.tool_calls, tool) {
             (Some(quota), Some(tool)) => {
@@ -254,6 +278,41 @@ impl Admission {
         Err(NotAdmitted::Rate { key: "principal.calls_per_day", own: key, limit, scope: Scope::Principal, retry })
     }
 
+    /// What callers use here of the limits that gateways share, for the other gateways.
+    #[must_use]
+    pub fn usage(&self) -> LimitUsage {
+        let held = self.quotas().map(|quota| (quota.name().to_owned(), quota.held()));
+        LimitUsage { held: held.filter(|(_, held)| !held.is_empty()).collect(), taken: self.taken.tell() }
+    }
+
+    /// Notes what callers use at other gateways, by gateway; nothing where that is not known now.
+    pub fn used_elsewhere(&self, others: Option<&HashMap<String, LimitUsage>>) {
+        for quota in self.quotas() {
+            let mut held: BTreeMap<&str, usize> = BTreeMap::new();
+            let told = others.into_iter().flat_map(HashMap::values);
+            for (holder, count) in told.filter_map(|usage| usage.held.get(quota.name())).flatten() {
+                *held.entry(holder).or_default() += count;
+            }
+            quota.hold_elsewhere(&held);
+        }
+        let now = Instant::now();
+        for (kind, key, count) in others.map(|others| self.taken.hear(others)).unwrap_or_default() {
+            let of = |name: &str, rates: &Rates<Arc<str>>| {
+                rates.of(|whose| **whose == *name).inspect(|(limiter, _)| limiter.owe(&name, count, now));
+            };
+            match (&*kind, key.split_once('/')) {
+                (REQUESTS, _) => of(&key, &self.requests),
+                (OF_PRINCIPAL, _) => of(&key, &self.principal),
+                (OF_UPSTREAM, _) => of(&key, &self.upstream),
+                (OF_TOOL, Some((upstream, tool))) => {
+                    let limiter = self.tool.of(|whose| whose.matches(upstream, tool));
+                    limiter.inspect(|(limiter, _)| limiter.owe(&(upstream, tool), count, now));
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// What principals may call in a day.
     #[must_use]
     pub const fn budget(&self) -> &Arc<DayBudget> {
@@ -268,6 +327,11 @@ impl Admission {
     pub fn stream(&self, principal: &Arc<str>, upstream: Option<&str>) -> Result<Permit, Reached> {
         self.streams.take(principal, upstream)
     }
+}
+
+/// A principal that other gateways may be told of: an address is nobody whom an issuer vouches for.
+fn vouched_for(principal: &str) -> Option<String> {
+    principal.contains('\n').then(|| principal.to_owned())
 }
 
 impl NotAdmitted {

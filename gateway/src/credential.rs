@@ -30,6 +30,7 @@ mod client_grants;
 mod handed_over;
 mod identity;
 mod issuer_store;
+mod limit_usage;
 mod policy_store;
 mod registered;
 mod replica_store;

@@ -5,7 +5,7 @@
 //! address stands for it ([`address`]); what a client says of itself is never a key.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     net::IpAddr,
     sync::{
@@ -60,6 +60,8 @@ struct QuotaUse {
     own: OwnShares,
     total: usize,
     held: HashMap<Holder, usize>,
+    /// The same at other gateways, as far as they have told it.
+    elsewhere: HashMap<Holder, usize>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -102,7 +104,13 @@ pub struct Reached {
 impl Quota {
     /// A quota for what the configuration calls `name`.
     pub fn new(name: &'static str, shares: Shares) -> Arc<Self> {
-        let used = Mutex::new(QuotaUse { shares, own: OwnShares::default(), total: 0, held: HashMap::new() });
+        let used = Mutex::new(QuotaUse {
+            shares,
+            own: OwnShares::default(),
+            total: 0,
+            held: HashMap::new(),
+            elsewhere: HashMap::new(),
+        });
         Arc::new(Self { name, used, refused: LIMITS_REACHED.counter(name, "") })
     }
 
@@ -168,8 +176,8 @@ impl Quota {
                 }
             };
             let limit = own.map_or(of_kind, |own| own.limit);
-            let held = used.held.get(holder).copied().unwrap_or_default();
-            if held.saturating_add(amount) > limit {
+            let held = |of: &HashMap<Holder, usize>| of.get(holder).copied().unwrap_or_default();
+            if held(&used.held).saturating_add(held(&used.elsewhere)).saturating_add(amount) > limit {
                 return Err(Reached {
                     key: own.map(|own| Arc::clone(&own.key)),
                     ..self.reached(limit, scope, upstream)
@@ -201,9 +209,41 @@ impl Quota {
         self.used.lock().total
     }
 
+    /// What is held here of shares, for other gateways. An address is nobody whom an issuer vouches for: it is told to nobody.
+    pub fn held(&self) -> BTreeMap<String, usize> {
+        let used = self.used.lock();
+        let told =
+            used.held.iter().filter(|(holder, _)| !matches!(holder, Holder::Principal(name) if !name.contains('\n')));
+        told.map(|(holder, held)| (holder.text(), *held)).collect()
+    }
+
+    /// What other gateways hold, by the same names.
+    pub fn hold_elsewhere(&self, held: &BTreeMap<&str, usize>) {
+        let held = held.iter().filter_map(|(holder, held)| Some((Holder::parse(holder)?, *held)));
+        self.used.lock().elsewhere = held.collect();
+    }
+
     fn reached(&self, limit: usize, scope: Scope, upstream: Option<&str>) -> Reached {
         self.refused.fetch_add(1, Ordering::Relaxed);
         Reached { name: self.name, limit, scope, upstream: upstream.map(Arc::from), key: None }
+    }
+}
+
+impl Holder {
+    /// As gateways name it to each other.
+    fn text(&self) -> String {
+        match self {
+            Self::Principal(name) => format!("principal:{name}"),
+            Self::Upstream(name) => format!("upstream:{name}"),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text.split_once(':')? {
+            ("principal", name) => Some(Self::Principal(name.into())),
+            ("upstream", name) => Some(Self::Upstream(name.into())),
+            _ => None,
+        }
     }
 }
 

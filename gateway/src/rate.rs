@@ -89,6 +89,21 @@ impl RateLimiter {
     }
 }
 
+impl RateLimiter {
+    /// Takes as many for a key that somebody else has let through. It may owe what comes in one period more.
+    pub fn owe(&self, key: &impl Hash, count: u64, now: Instant) {
+        let now = now.saturating_duration_since(self.began);
+        let key = self.hasher.hash_one(key);
+        let each = self.period / u32::try_from(self.count).unwrap_or(u32::MAX);
+        let owed = each.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.full_at.len() < MOST || known.full_at.contains_key(&key) {
+            let full_at = known.full_at.get(&key).copied().unwrap_or_default().max(now);
+            known.full_at.insert(key, full_at.saturating_add(owed).min(now + 2 * self.period));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +124,17 @@ mod tests {
         assert!(limiter.take(&"ada", now + Duration::from_secs(10)).is_err());
         let later = now + 3 * MINUTE;
         assert_eq!((0..9).filter(|_| limiter.take(&"ada", later).is_ok()).count(), 6);
+    }
+
+    #[test]
+    fn what_others_have_let_through_counts_and_is_owed_for_a_period_at_most() {
+        let (limiter, now) = (RateLimiter::new(6, MINUTE), Instant::now());
+        limiter.owe(&"ada", 4, now);
+        assert_eq!((0..9).filter(|_| limiter.take(&"ada", now).is_ok()).count(), 2);
+        limiter.owe(&"ada", 1_000_000, now);
+        assert!(limiter.take(&"ada", now + MINUTE).is_err());
+        assert_eq!((0..9).filter(|_| limiter.take(&"ada", now + 2 * MINUTE).is_ok()).count(), 6);
+        assert_eq!(limiter.take(&"eve", now), Ok(()), "another notices nothing");
     }
 
     #[test]

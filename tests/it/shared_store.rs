@@ -186,6 +186,57 @@ async fn the_calls_of_a_day_are_counted_over_both_gateways() {
     assert_eq!(call(&one).await, 429);
 }
 
+#[tokio::test]
+async fn limits_hold_for_both_gateways_together_within_some_seconds() {
+    const RATE: usize = 20;
+    let (issuer, stub, redis) = (Issuer::start().await, Stub::start().await, Redis::start().await);
+    let audience = "https://weir.example/mcp";
+    let auth = format!("[auth]\nissuer = {:?}\naudience = {audience:?}\n", issuer.issuer());
+    let limits = format!("limits.principal = {{ calls_per_minute = {RATE}, calls = 1 }}\n");
+    let config = format!("{limits}{auth}{}", config_at(&redis.url(), &stub, ""));
+    let (ada, eve) = (issuer.token("ada", audience), issuer.token("eve", audience));
+    let one = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let call = async |gateway: &Gateway, token: &str, tool: &str| {
+        let client = Client::modern(gateway, "/mcp").with_token(token);
+        let (_, request) = client.request("tools/call", json!({ "name": tool, "arguments": { "message": "x" } }));
+        let response = gateway.send(request).await;
+        (response.status, response.json().await.to_string())
+    };
+    for gateway in [&one, &other] {
+        gateway.logs("upstream is healthy").await;
+    }
+    // Both tell each other every two seconds, and one such moment may just be over.
+    let until_it_is = async |status: u16, token: &str| {
+        let (end, mut tries) = (tokio::time::Instant::now() + PATIENCE, 0);
+        loop {
+            let (got, text) = call(&other, token, "u__echo").await;
+            if got == status {
+                return (tries, text);
+            }
+            tries += 1;
+            assert!(tokio::time::Instant::now() < end, "{tries}: {text}: {}", other.log());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    for _ in 0..RATE {
+        assert_eq!(call(&one, &ada, "u__echo").await.0, 200);
+    }
+    let (passed, text) = until_it_is(429, &ada).await;
+    assert!(passed < RATE / 2 && text.contains("`limits.principal.calls_per_minute`"), "{passed}: {text}");
+
+    let held = call(&one, &eve, "u__hold");
+    let refused = async {
+        until("it is held", || stub.asked("tools/call").iter().any(|seen| seen.message()["params"]["name"] == "hold"))
+            .await;
+        let (_, text) = until_it_is(429, &eve).await;
+        assert!(text.contains("`limits.principal.calls`"), "{text}");
+        stub.release(1);
+    };
+    assert_eq!(tokio::join!(held, refused).0.0, 200);
+    until_it_is(200, &eve).await;
+}
+
 /// What goes on while the store is away, and what waits.
 #[tokio::test]
 async fn the_day_of_a_single_key_is_counted_over_both_gateways() {

@@ -37,7 +37,7 @@ use crate::{
         upgrade::{self, Fds},
     },
     session::{SessionRegistry, Sessions},
-    sign_in_links::SignInLinks,
+    sign_in_links::{self, SignInLinks},
     snapshot::Snapshot,
     task::{self, always},
     telemetry::LiveView,
@@ -373,12 +373,19 @@ async fn look_after(manager: Arc<CredentialManager>, proxy: Arc<Proxy>, keys: Op
     tokio::join!(
         always("watching logins", || look_out(Arc::clone(&manager), Arc::clone(proxy.catalog()))),
         always("watching API keys", || watch_keys(keys.clone())),
+        always("sharing limits", || share_limits(Arc::clone(&manager), Arc::clone(&proxy))),
         always("counting calls", || count_calls(Arc::clone(&manager), Arc::clone(&proxy))),
         always("announcing sign-ins", sign_ins),
         always("announcing approvals", approvals),
         always("ending what nobody uses", || reap(Arc::clone(&proxy))),
         replica::look_after(Arc::clone(&proxy)),
     );
+}
+
+/// Has limits hold for all gateways at a shared store together.
+async fn share_limits(manager: Arc<CredentialManager>, proxy: Arc<Proxy>) {
+    let Some(gateway) = sign_in_links::random() else { return };
+    manager.share_limits(&gateway, || proxy.admission()).await;
 }
 
 async fn count_calls(manager: Arc<CredentialManager>, proxy: Arc<Proxy>) {
