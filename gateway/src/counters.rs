@@ -16,6 +16,9 @@ pub static LIMITS_REACHED: Counters = Counters::new();
 /// The tokens that Weir renewed or obtained for an upstream, by how that ended.
 pub static TOKEN_RENEWALS: Counters = Counters::new();
 
+/// How often the lists of an upstream were fetched for all callers, by how that ended.
+pub static LIST_REFRESHES: Counters = Counters::new();
+
 /// The processes that Weir started for an upstream.
 pub static PROCESS_STARTS: Counters = Counters::new();
 

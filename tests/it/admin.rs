@@ -287,6 +287,7 @@ async fn prometheus_reads_limits_processes_and_policies() {
         r#"weir_limit_reached_total{limit="processes"} 0"#,
         r#"weir_policy_failures_total{policy="fallback"} 0"#,
         r#"weir_policy_waiting{policy="fallback"} 0"#,
+        r#"weir_export_waiting{signal="spans"} 0"#,
     ];
     for line in lines {
         until(line, || metrics(&gateway).lines().any(|each| each == line)).await;
@@ -294,6 +295,7 @@ async fn prometheus_reads_limits_processes_and_policies() {
     let counted = [
         r#"weir_upstream_process_starts_total{upstream="crash"} "#,
         r#"weir_upstream_process_exits_total{upstream="crash"} "#,
+        r#"weir_list_refreshes_total{upstream="stub",outcome="done"} "#,
         r#"weir_policy_decisions_total{policy="fallback"} "#,
         r#"weir_policy_seconds_total{policy="fallback"} "#,
     ];

@@ -14,6 +14,7 @@ use weir_flow::{Backoff, Observation, Trouble, UpstreamState};
 use weir_mcp::{Era, Message};
 
 use crate::{
+    counters::LIST_REFRESHES,
     task,
     upstream::{ConnectError, Health, Lease, Listened, Opened, ReplyBody, SendError, ServerIdentity, Upstream, own},
 };
@@ -171,7 +172,14 @@ impl Refresher<'_> {
         let mut settle = SETTLE;
         loop {
             let fetch = CatalogSnapshot::fetch(None, self.upstream, lease);
-            let view = match tokio::time::timeout(self.upstream.timeouts.overall, fetch).await {
+            let fetched = tokio::time::timeout(self.upstream.timeouts.overall, fetch).await;
+            let outcome = match &fetched {
+                Ok(Ok(view)) if view.failed.is_empty() => "done",
+                Ok(Ok(_)) => "partial",
+                Ok(Err(_)) | Err(_) => "failed",
+            };
+            LIST_REFRESHES.count(self.upstream.name(), outcome);
+            let view = match fetched {
                 Ok(Ok(view)) => view,
                 Ok(Err(SendError::SessionLost)) => return Ok(()),
                 // Some say hello to everybody and ask for a credential later.

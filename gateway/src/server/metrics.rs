@@ -22,7 +22,7 @@ use serde_json::Value;
 use weir_flow::UpstreamState;
 
 use crate::{
-    counters::{Counters, LIMITS_REACHED, PROCESS_EXITS, PROCESS_STARTS, TOKEN_RENEWALS},
+    counters::{Counters, LIMITS_REACHED, LIST_REFRESHES, PROCESS_EXITS, PROCESS_STARTS, TOKEN_RENEWALS},
     http::HeaderValue,
     quota::Quota,
     telemetry::{
@@ -143,6 +143,9 @@ impl Scrape {
         ] {
             counter(to, name, help, [([("", ""); 0], queue.dropped())])?;
         }
+        let waiting =
+            [("spans", &SPANS), ("logs", &LOGS)].map(|(what, queue)| ([("signal", what)], queue.len() as u64));
+        gauge(to, "export_waiting", "Spans and records of the log that wait for the collector", waiting)?;
         policies(to)
     }
 }
@@ -185,10 +188,13 @@ fn states(to: &mut impl MetricSink, upstreams: &[&Upstream]) -> fmt::Result {
     counter(to, "upstream_process_starts", help, upstream(&PROCESS_STARTS))?;
     let help = "Child processes that ended by themselves";
     counter(to, "upstream_process_exits", help, upstream(&PROCESS_EXITS))?;
-    let renewals = TOKEN_RENEWALS.values().into_iter();
-    let renewals =
-        renewals.map(|(name, outcome, count)| ([("upstream", name), ("outcome", outcome.to_owned())], count));
-    counter(to, "token_renewals", "Tokens that Weir renewed or obtained for an upstream", renewals)
+    let outcomes = |each: &Counters| {
+        let each = each.values().into_iter();
+        each.map(|(name, outcome, count)| ([("upstream", name), ("outcome", outcome.to_owned())], count))
+    };
+    let help = "How often the lists of an upstream were fetched for all callers";
+    counter(to, "list_refreshes", help, outcomes(&LIST_REFRESHES))?;
+    counter(to, "token_renewals", "Tokens that Weir renewed or obtained for an upstream", outcomes(&TOKEN_RENEWALS))
 }
 
 /// What policies were asked, and how long they took.
