@@ -169,7 +169,8 @@ impl SessionRegistry {
         if sessions.has(id) {
             return Ok(Claim::Taken);
         }
-        if self.ended.lock().iter().any(|ended| *ended == session_digest(id)) {
+        let digest = session_digest(id);
+        if self.ended.lock().contains(&digest) {
             return Ok(Claim::Unfit);
         }
         let Ok(stored) = serde_json::from_slice::<StoredSession>(&record.state) else { return Ok(Claim::Unfit) };
@@ -178,7 +179,7 @@ impl SessionRegistry {
             Ok(None) => return Ok(Claim::Unfit),
             Err(full) => return Ok(Claim::Full(full)),
         };
-        let (store, digest, kept) = (self.replicas.store(), session_digest(id), kept(sessions));
+        let (store, kept) = (self.replicas.store(), kept(sessions));
         let events = store.events(&digest).await?.into_iter().map(|event| MirroredEvent {
             session: digest.as_str().into(),
             stream: event.stream,
