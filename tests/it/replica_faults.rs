@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use weir_tests::client::answer;
 use weir_tests::cutter::{Cutter, Fault};
 use weir_tests::peer::free_port;
@@ -262,6 +265,46 @@ async fn a_full_gateway_takes_no_session_over_and_does_not_end_it() {
     echoes(&other, &resident).await;
     assert_eq!(resident.close().await, 200);
     echoes_soon(&other, &client).await;
+}
+
+#[tokio::test]
+async fn no_session_is_unknown_while_its_gateway_leaves_it() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let wire = wire(&redis).await;
+    let config = config(&redis, &stub.config("stub"));
+    let through_wire = config.replace(&redis.url(), &format!("redis://{}", wire.address()));
+    let mut one = Gateway::start_with(&through_wire, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    for gateway in [&one, &other] {
+        gateway.healthy(&["stub"]).await;
+    }
+    let mut clients = Vec::new();
+    for _ in 0..200 {
+        clients.push(Client::legacy(&one, "/mcp/stub").await);
+    }
+    // Sessions are left one after the other, so requests come in between.
+    wire.fail(Fault::Delay(Duration::from_millis(50)));
+    one.signal(Signal::TERM);
+    one.logs("stopping").await;
+    let mut calls = JoinSet::new();
+    for (id, request) in clients.iter().map(|client| call(client, "echo")) {
+        let address = other.address();
+        calls.spawn(async move {
+            let response = request.send(address).await;
+            match response.status {
+                200 => answer(response, id).await["result"].to_string(),
+                status => format!("{status} {:?}", response.header("retry-after")),
+            }
+        });
+    }
+    let answers = calls.join_all().await;
+    let is_well = |answer: &&String| answer.contains("the end") || answer.starts_with("503 Some");
+    let unwell: Vec<_> = answers.iter().filter(|answer| !is_well(answer)).collect();
+    assert!(unwell.is_empty(), "{} of {}: {:?}", unwell.len(), answers.len(), unwell.first());
+    for client in &clients {
+        echoes_soon(&other, client).await;
+    }
+    assert!(one.end().await.success());
 }
 
 #[tokio::test]

@@ -350,18 +350,31 @@ impl App {
         }
     }
 
-    /// Whether a request that another gateway has passed on can be answered here. None if it is meant for somebody else.
-    async fn is_owner(&self, exchange: &HttpExchange) -> Option<bool> {
-        let (Some(wanted), Some(registry)) = (self.wanted(exchange), self.proxy.registry()) else { return Some(true) };
-        let Ok(found) = registry.find(&wanted.id).await else { return Some(false) };
-        let Some(record) = found else { return Some(false) };
-        if !wanted.is_session || record.owner.as_ref() != Some(registry.replicas().me()) {
-            return None;
+    /// Whether a request that another gateway has passed on can be answered here, or is meant for somebody else.
+    ///
+    /// # Errors
+    ///
+    /// The answer, where neither is so.
+    async fn is_owner(&self, exchange: &HttpExchange) -> Result<bool, Answer> {
+        let (Some(wanted), Some(registry)) = (self.wanted(exchange), self.proxy.registry()) else { return Ok(true) };
+        for _ in 0..TRIES {
+            let found = registry.find(&wanted.id).await.map_err(|why| refusal::store_away(&why))?;
+            let record = found.ok_or_else(refusal::session_unknown)?;
+            if !wanted.is_session || record.owner.as_ref() != Some(registry.replicas().me()) {
+                return Ok(false);
+            }
+            // It comes here in this moment, or has half come.
+            let endpoint = |name: &str, caller: Option<&Arc<Caller>>| self.proxy.endpoint_of(name, caller);
+            match registry.claim(&wanted.id, record, self.proxy.sessions(), endpoint).await {
+                Ok(Claim::Taken) => return Ok(true),
+                Ok(Claim::Unfit) => return Err(refusal::session_unknown()),
+                Ok(Claim::Full(full)) => return Err(refusal::gateway_away(&full.to_string())),
+                Err(why) => return Err(refusal::store_away(&why)),
+                // It has been left to the others meanwhile.
+                Ok(Claim::Lost) => {}
+            }
         }
-        // It comes here in this moment, or has half come.
-        let endpoint = |name: &str, caller: Option<&Arc<Caller>>| self.proxy.endpoint_of(name, caller);
-        let claim = registry.claim(&wanted.id, record, self.proxy.sessions(), endpoint).await;
-        Some(matches!(claim, Ok(Claim::Taken)))
+        Ok(false)
     }
 }
 
@@ -387,12 +400,9 @@ impl Handler for ReplicaPort {
             return exchange.respond(MISDIRECTED, me.as_slice(), Bytes::new()).await;
         };
         match Box::pin(self.app.is_owner(exchange)).await {
-            Some(true) => {}
-            // It is over.
-            Some(false) => {
-                return deliver::deliver(exchange, refusal::session_unknown(), self.app.draining.subscribe()).await;
-            }
-            None => return exchange.respond(MISDIRECTED, &[], Bytes::new()).await,
+            Ok(true) => {}
+            Ok(false) => return exchange.respond(MISDIRECTED, &[], Bytes::new()).await,
+            Err(refusal) => return deliver::deliver(exchange, refusal, self.app.draining.subscribe()).await,
         }
         let Forwarded { caller, ends, peer, host, .. } = forwarded;
         let ends = ends.and_then(|millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
