@@ -18,6 +18,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{
     sync::{OnceCell, watch},
+    task::JoinSet,
     time::Instant,
 };
 use url::Url;
@@ -145,7 +146,9 @@ impl Replicas {
     pub async fn announce<F: Future<Output = ()>>(&self, returned: impl Fn() -> F) {
         let mut last = Instant::now();
         for count in 0_u32.. {
-            match self.look().await {
+            let looked = self.look().await;
+            let has_read = looked.is_ok();
+            match looked {
                 Ok(()) => {
                     if last.elapsed() >= ALIVE {
                         returned().await;
@@ -163,8 +166,13 @@ impl Replicas {
                     self.check_address().await;
                 }
             };
+            let forgetting = async {
+                if has_read {
+                    self.forget_ended().await;
+                }
+            };
             // Whatever comes of it, the others hear of this one in time.
-            tokio::join!(tokio::time::sleep(ANNOUNCED), tokio::time::timeout(ANNOUNCED, looking)).1.ok();
+            let _ = tokio::join!(tokio::time::sleep(ANNOUNCED), tokio::time::timeout(ANNOUNCED, looking), forgetting);
         }
     }
 
@@ -178,7 +186,8 @@ impl Replicas {
         if !self.listens.load(Ordering::Relaxed) {
             return;
         }
-        if let Some(other) = self.answering_at(&self.me.address).await
+        if let Ok(client) = self.client().await
+            && let Some(other) = answering_at(client, &self.me.address).await
             && other != self.me.id
             && self.listens.load(Ordering::Relaxed)
             && self.told_of_address.is_due()
@@ -189,15 +198,6 @@ impl Replicas {
                  such as \"${{env:POD_IP}}\""
             );
         }
-    }
-
-    /// The gateway that answers a new connection to an address, if one does.
-    async fn answering_at(&self, address: &str) -> Option<String> {
-        let client = self.client().await.ok()?;
-        let target = new_target(client, address, CONNECT).ok()?;
-        let request = Request { method: Method::GET, headers: &[], body: None };
-        let response = client.send_at(&target, "/", request).await.ok()?;
-        response.header(&ANSWERED_BY)?.to_str().ok().map(str::to_owned)
     }
 
     async fn client(&self) -> Result<&HttpClient, ReplicaError> {
@@ -214,23 +214,51 @@ impl Replicas {
         self.read().await
     }
 
-    /// Reads which gateways serve. One that is missing counts until it has been missing for a while: after an outage of the
-    /// store they come back one after the other.
+    /// Reads which gateways serve. One that is missing counts until it does [not answer](Self::forget_ended) either.
     async fn read(&self) -> Result<(), TokenStoreError> {
         let read = self.store.gateways().await;
         let now = Instant::now();
         let had_failed = std::mem::replace(&mut *self.read_at.lock(), read.is_ok().then_some(now)).is_none();
         let read = read?;
         self.serving.send_modify(|serving| {
+            // After an outage they come back one after the other.
             if had_failed {
                 serving.values_mut().for_each(|seen| seen.at = now);
             }
             for Replica { id, address } in read {
                 serving.insert(id, SeenReplica { address, at: now });
             }
-            serving.retain(|_, seen| seen.at.elapsed() < ALIVE);
         });
         Ok(())
+    }
+
+    /// Forgets the gateways that the store has no more, unless they answer: one that is cut off from the store alone still
+    /// serves.
+    async fn forget_ended(&self) {
+        let missing = |(id, seen): (&String, &SeenReplica)| {
+            let is_missing = seen.at.elapsed() >= ANNOUNCED;
+            is_missing.then(|| Replica { id: id.clone(), address: seen.address.clone() })
+        };
+        let missing: Vec<Replica> = self.serving.borrow().iter().filter_map(missing).collect();
+        let Ok(client) = self.client().await else { return };
+        let asked = missing.into_iter().map(|gateway| {
+            let client = client.clone();
+            async move {
+                let answering = tokio::time::timeout(ANNOUNCED, answering_at(&client, &gateway.address)).await;
+                (answering.is_ok_and(|id| id.as_ref() == Some(&gateway.id)), gateway.id)
+            }
+        });
+        for (answers, id) in asked.collect::<JoinSet<_>>().join_all().await {
+            self.serving.send_if_modified(|serving| match serving.get_mut(&id) {
+                Some(seen) if answers => {
+                    seen.at = Instant::now();
+                    false
+                }
+                // It may have come back meanwhile.
+                Some(seen) if seen.at.elapsed() >= ANNOUNCED => serving.remove(&id).is_some(),
+                _ => false,
+            });
+        }
     }
 
     /// Says that this gateway serves no more.
@@ -263,14 +291,16 @@ impl Replicas {
         Some(Replica { id: id.to_owned(), address: address? })
     }
 
-    /// Resolves when a gateway does not serve any more.
+    /// Resolves when a gateway does not serve any more: it has not said so for a while, and does not answer.
     pub async fn lost(&self, gateway: &Replica) {
-        let mut serving = self.serving.subscribe();
-        // One that has just begun is not known yet.
-        let known = serving.wait_for(|serving| serving.contains_key(&gateway.id));
-        if matches!(tokio::time::timeout(ALIVE, known).await, Ok(Ok(_))) {
-            let _ = serving.wait_for(|serving| !serving.contains_key(&gateway.id)).await;
-        }
+        // One that has just begun, or that was cut off from the store before this one began, is not known yet.
+        self.serving.send_if_modified(|serving| {
+            let seen = || SeenReplica { address: gateway.address.clone(), at: Instant::now() };
+            serving.entry(gateway.id.clone()).or_insert_with(seen);
+            false
+        });
+        // This side is never closed.
+        let _ = self.serving.subscribe().wait_for(|serving| !serving.contains_key(&gateway.id)).await;
     }
 
     /// Whether a gateway was where this one is reached now, and has ended.
@@ -321,6 +351,19 @@ impl Replicas {
         targets.insert(to.address.clone(), Arc::clone(&target));
         Ok(target)
     }
+}
+
+/// The gateway that answers a new connection to an address, if one does.
+async fn answering_at(client: &HttpClient, address: &str) -> Option<String> {
+    let target = new_target(client, address, CONNECT).ok()?;
+    let request = Request { method: Method::GET, headers: &[], body: None };
+    let response = client.send_at(&target, "/", request).await.ok()?;
+    Some(gateway_of(&response)?.to_owned())
+}
+
+/// The gateway that an answer is of, where it is not the one that was meant.
+fn gateway_of(response: &Response) -> Option<&str> {
+    response.header(&ANSWERED_BY)?.to_str().ok()
 }
 
 fn new_target(client: &HttpClient, address: &str, read: Duration) -> Result<HttpTarget, http::Error> {

@@ -17,7 +17,7 @@ use weir_tests::terminal::ENVIRONMENT;
 use weir_tests::wait::{PATIENCE, until};
 use weir_tests::{Client, Gateway, Issuer, Request, Stub};
 
-use crate::replicas::{LOST, call, config, echo, echoes, event_id, listen, pair, stub};
+use crate::replicas::{LOST, call, config, echo, echoes, event_id, listen, pair, say, stub};
 
 /// A wire to the store that can be broken.
 async fn wire(redis: &Redis) -> Cutter {
@@ -305,6 +305,42 @@ async fn no_session_is_unknown_while_its_gateway_leaves_it() {
         echoes_soon(&other, client).await;
     }
     assert!(one.end().await.success());
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_cut_off_from_the_store_alone_keeps_its_sessions() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let wire = wire(&redis).await;
+    let config = config(&redis, &stub.config("stub"));
+    let through_wire = config.replace(&redis.url(), &format!("redis://{}", wire.address()));
+    let one = Gateway::start_with(&through_wire, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    for gateway in [&one, &other] {
+        gateway.healthy(&["stub"]).await;
+    }
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    let mut own = listen(&other, &client, None).await.events();
+    event_id(&mut own).await;
+    until("somebody listens at the upstream", || stub.listeners_called("weir-tests") > 0).await;
+    let (id, request) = call(&client, "hold");
+    let address = other.address();
+    let held = tokio::spawn(async move { answer(request.send(address).await, id).await });
+    until("the call is at the upstream", || stub.held() == 1).await;
+    wire.fail(Fault::Silent);
+    until("the store has forgotten the gateway", || keys(&redis, "gateways") == 1).await;
+    // The other gateway has looked for it then.
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(listen(&other, &client, None).await.status, 409, "{}", other.log());
+    echoes(&other, &client).await;
+    say(&stub, "to all");
+    assert_eq!(own.next_message().await.unwrap()["params"]["data"], "to all", "{}", other.log());
+    stub.release(1);
+    let answered = held.await.unwrap();
+    assert_eq!(answered["result"]["content"][0]["text"], "the end", "{answered} {}", other.log());
+    assert!(!other.log().contains("goes on here"), "{}", other.log());
+    wire.fail(Fault::None);
+    until("the gateway is back", || keys(&redis, "gateways") == 2).await;
+    echoes(&other, &client).await;
 }
 
 #[tokio::test]

@@ -78,7 +78,7 @@ pub(crate) async fn listen(gateway: &Gateway, client: &Client, after: Option<&st
 }
 
 /// Has the upstream say something on each stream of a session.
-fn say(stub: &Stub, data: &str) {
+pub(crate) fn say(stub: &Stub, data: &str) {
     let params = json!({ "level": "error", "data": data });
     stub.say(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params }).to_string());
 }
