@@ -12,7 +12,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
@@ -106,7 +106,10 @@ impl Replicas {
     ///
     /// When the system has no randomness to give.
     pub fn new(store: ReplicaStore, address: &str) -> Result<Self, getrandom::Error> {
-        let me = Replica { id: format!("{:016x}", getrandom::u64()?), address: address.to_owned() };
+        // They grow with time: the greater one of two at one address has it last.
+        let millis = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let id = format!("{millis:011x}{:05x}", getrandom::u32()? >> 12);
+        let me = Replica { id, address: address.to_owned() };
         Ok(Self {
             me,
             store,
@@ -306,7 +309,8 @@ impl Replicas {
     /// Whether a gateway was where this one is reached now, and has ended.
     #[must_use]
     pub fn is_replaced_by_me(&self, gateway: &Replica) -> bool {
-        gateway.address == self.me.address && !self.serving.borrow().contains_key(&gateway.id)
+        let began_before = gateway.id < self.me.id;
+        began_before && gateway.address == self.me.address && !self.serving.borrow().contains_key(&gateway.id)
     }
 
     /// Sends a request to another gateway, and returns when the head of its answer is here.
@@ -324,16 +328,20 @@ impl Replicas {
             let sent = client.send_at(&target, path, Request { method, body, ..request }).await;
             tries.next();
             return match sent {
-                // Its port is closed, so the process that had it has ended.
-                Err(why) if why.is_refused() => Err(ReplicaError::Gone),
+                // Its port is closed, so the process that had it has ended, and no other one takes it over.
+                Err(why) if why.is_refused() && tries.is_empty() => Err(ReplicaError::Gone),
                 Err(why) if why.may_have_run() => Err(ReplicaError::BrokenOff(why)),
-                // A process that ends closes its connections before its port.
+                // A process that ends closes its connections before its port, and that before the next one opens it.
                 Err(why) if why != http::Error::ConnectTimeout && !tries.is_empty() => {
                     tokio::time::sleep(OPENED_AGAIN).await;
                     continue;
                 }
                 Err(why) => Err(unreachable(&why)),
-                Ok(response) if response.status() == MISDIRECTED => Err(ReplicaError::Gone),
+                Ok(response) if response.status() == MISDIRECTED => Err(match gateway_of(&response) {
+                    // The process before still has the address of this one, until it has come to its end.
+                    Some(other) if other < to.id.as_str() => unreachable(&"another gateway still has its address"),
+                    _ => ReplicaError::Gone,
+                }),
                 Ok(response) => Ok(response),
             };
         }

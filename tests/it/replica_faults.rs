@@ -344,6 +344,54 @@ async fn a_gateway_that_is_cut_off_from_the_store_alone_keeps_its_sessions() {
 }
 
 #[tokio::test]
+async fn a_session_that_begins_while_the_process_before_ends_is_at_one_gateway() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let all = config(&redis, &stub.config("stub"));
+    let own = all.replace("127.0.0.1:0", &format!("127.0.0.1:{}", free_port()));
+    let mut old = Gateway::start_at_with(free_port(), &own, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&all, &ENVIRONMENT).await;
+    for gateway in [&old, &other] {
+        gateway.healthy(&["stub"]).await;
+    }
+    let hold = async |gateway: &Gateway, client: &Client, count: usize| {
+        let (address, (id, request)) = (gateway.address(), call(client, "hold"));
+        let held = tokio::spawn(async move { request.send(address).await.messages().await });
+        until("the call is at the upstream", || stub.held() == count).await;
+        (id, held)
+    };
+    // As long as its call runs the old process has the address.
+    let busy = Client::legacy(&old, "/mcp/stub").await;
+    let (_, last) = hold(&old, &busy, 1).await;
+    let next = old.upgrade_with(&own, &ENVIRONMENT);
+    old.signal(Signal::QUIT);
+    let next = next.await;
+    old.logs("stopping").await;
+    let client = Client::legacy(&next, "/mcp/stub").await;
+    let (id, held) = hold(&next, &client, 2).await;
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
+    let mut refused = 0;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match other.send(client.post(cancel.to_string())).await.status {
+            202 => break,
+            503 => refused += 1,
+            status => panic!("{status} {}", other.log()),
+        }
+        if refused == 3 {
+            stub.release(1);
+        }
+        assert!(Instant::now() < end, "{}", other.log());
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(refused > 2, "the old process still had the address");
+    until("the upstream hears of it", || stub.asked("notifications/cancelled").len() == 1).await;
+    assert!(held.await.unwrap().is_empty(), "a cancelled call has no answer");
+    assert_eq!(last.await.unwrap().len(), 1);
+    assert_eq!(old.end().await.code(), Some(0));
+    echoes(&other, &client).await;
+}
+
+#[tokio::test]
 async fn an_upgrade_among_others_ends_no_session() {
     let (stub, redis) = (stub().await, Redis::start().await);
     let all = config(&redis, &stub.config("stub"));

@@ -22,12 +22,15 @@ use crate::{
         process::ListenFds,
         upgrade::Fds,
     },
-    session::SessionRegistry,
+    session::{SessionRegistry, Sessions},
     task::always,
 };
 
 /// How long until something is tried again that cannot be had yet.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long until an address is tried again that another process has.
+const BIND_AGAIN: Duration = Duration::from_millis(20);
 
 /// How often it is looked whether what runs has ended.
 const LOOK: Duration = Duration::from_millis(50);
@@ -58,7 +61,7 @@ impl ReplicaListener {
         let bound = match bind(listen) {
             Ok(bound) => Some(bound),
             Err(why) if why.is_in_use() => {
-                tracing::warn!("`replica.listen` cannot be had yet; Weir tries again each second: {why}");
+                tracing::warn!("`replica.listen` cannot be had yet; Weir keeps trying: {why}");
                 None
             }
             Err(why) => return Err(why).context("other gateways cannot reach this one (`replica.listen`)"),
@@ -79,13 +82,14 @@ impl ReplicaListener {
     }
 
     /// Answers other gateways until it is [drained](drain).
-    pub(super) fn start(self, app: Arc<App>, limits: ListenLimits) -> RunningReplica {
+    pub(super) fn start(self, app: Arc<App>, sessions: Arc<Sessions>, limits: ListenLimits) -> RunningReplica {
         let (stop, ended) = watch::channel(false);
-        RunningReplica { stop, serving: tokio::spawn(self.serve(app, limits, ended)) }
+        RunningReplica { stop, serving: tokio::spawn(self.serve(app, sessions, limits, ended)) }
     }
 
     /// Answers until `ended` turns true and what runs by then is answered.
-    async fn serve(self, app: Arc<App>, limits: ListenLimits, ended: watch::Receiver<bool>) {
+    async fn serve(self, app: Arc<App>, sessions: Arc<Sessions>, limits: ListenLimits, ended: watch::Receiver<bool>) {
+        let had_to_wait = self.bound.is_none();
         let listener = loop {
             match self.secured().await {
                 Ok(listener) => break listener,
@@ -99,11 +103,16 @@ impl ReplicaListener {
                 match bind(self.listen) {
                     Ok(bound) => break bound.secured_by(listener),
                     Err(_) if *ended.borrow() => return,
-                    Err(_) => tokio::time::sleep(AGAIN).await,
+                    // Where nobody has it for longer, this gateway is taken for one that has ended.
+                    Err(_) => tokio::time::sleep(BIND_AGAIN).await,
                 }
             },
         };
         self.registry.replicas().set_listening(true);
+        if had_to_wait {
+            // Others may have found nobody here in between, and taken sessions over.
+            self.registry.check_all(&sessions);
+        }
         let port = Arc::new(ReplicaPort::new(app, self.registry.replicas().me().clone()));
         // All requests come from a few addresses.
         let whole = |shares: Shares| Shares { principal: shares.total, ..shares };

@@ -184,7 +184,8 @@ async fn serve(
     let measured = Arc::clone(&admin);
     let telemetry = TelemetryExport::start(settings.telemetry, Arc::new(move || measured.otlp_metrics()));
     let (port, admin) = listen_for_operators(config, &admin);
-    let gateways = gateways.map(|gateways| gateways.start(Arc::clone(&app), settings.listen.limits()));
+    let gateways = gateways
+        .map(|gateways| gateways.start(Arc::clone(&app), Arc::clone(proxy.sessions()), settings.listen.limits()));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), settings.listen, sockets, ended));
     notify::ready();
 
