@@ -7,6 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 use weir_store::{Key, Listed, Swap, Value, Version};
 use zeroize::Zeroizing;
 
@@ -15,6 +16,9 @@ use super::{CredentialManager, TokenStoreError, token_store::TokenStore};
 const GATEWAYS: &str = "gateways";
 const SESSIONS: &str = "sessions";
 const EVENTS: &str = "session-events";
+
+/// How many messages of streams are read at once.
+const READS: usize = 32;
 
 /// A gateway that serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,19 +174,31 @@ impl ReplicaStore {
     /// # Errors
     /// If the store cannot be read.
     pub async fn events(&self, digest: &str) -> Result<Vec<StoredEvent>, TokenStoreError> {
-        let store = &self.0.open().await?.store;
-        let mut events = Vec::new();
-        for listed in store.list(&[Key::new(EVENTS, &[digest])]).await? {
-            let parts = listed.key.parts();
-            let [_, stream, number] = &parts[..] else { continue };
-            let place = u32::from_str_radix(stream, 16).ok().zip(u64::from_str_radix(number, 16).ok());
-            if let Some((stream, number)) = place
-                && let Some(entry) = store.get(&listed.key).await?
-            {
-                events.push(StoredEvent { stream, number, data: entry.value.secret });
+        let listed = self.0.open().await?.store.list(&[Key::new(EVENTS, &[digest])]).await?;
+        let (mut left, mut reading, mut events) = (listed.into_iter(), JoinSet::new(), Vec::new());
+        loop {
+            for listed in left.by_ref().take(READS - reading.len()) {
+                let store = self.clone();
+                reading.spawn(async move { store.event(&listed.key).await });
+            }
+            match reading.join_next().await {
+                Some(Ok(read)) => events.extend(read?),
+                // One that met a fault counts as one that has expired.
+                Some(Err(_)) => {}
+                None => break,
             }
         }
+        events.sort_by_key(|event| (event.stream, event.number));
         Ok(events)
+    }
+
+    async fn event(&self, key: &Key) -> Result<Option<StoredEvent>, TokenStoreError> {
+        let parts = key.parts();
+        let [_, stream, number] = &parts[..] else { return Ok(None) };
+        let place = u32::from_str_radix(stream, 16).ok().zip(u64::from_str_radix(number, 16).ok());
+        let Some((stream, number)) = place else { return Ok(None) };
+        let found = self.0.open().await?.store.get(key).await?;
+        Ok(found.map(|entry| StoredEvent { stream, number, data: entry.value.secret }))
     }
 }
 

@@ -279,7 +279,8 @@ impl SessionRegistry {
 
     /// Whether the session is still this gateway's.
     async fn write_one(&self, session: &Session, sessions: &Sessions) -> Result<bool, TokenStoreError> {
-        let _claiming = self.claim_of(session.id.as_bytes()).lock().await;
+        // Where another session is just being taken over, this one is written the next time.
+        let Ok(_claiming) = self.claim_of(session.id.as_bytes()).try_lock() else { return Ok(true) };
         let known = session.registration.lock().as_mut().map(|known| {
             // What changes from here on is written the next time.
             known.is_due = false;
