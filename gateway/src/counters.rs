@@ -25,6 +25,9 @@ pub static PROCESS_STARTS: Counters = Counters::new();
 /// The processes of an upstream that ended by themselves.
 pub static PROCESS_EXITS: Counters = Counters::new();
 
+/// The events of streams that a shared store has no copy of.
+pub static EVENTS_NOT_COPIED: AtomicU64 = AtomicU64::new(0);
+
 /// Counters of one kind, by a name from the configuration and a fixed word. They last as long as the process.
 #[derive(Debug)]
 pub struct Counters(Mutex<BTreeMap<(String, &'static str), Arc<AtomicU64>>>);

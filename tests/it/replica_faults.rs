@@ -344,6 +344,52 @@ async fn a_gateway_that_is_cut_off_from_the_store_alone_keeps_its_sessions() {
 }
 
 #[tokio::test]
+async fn what_waits_for_the_store_is_copied_before_a_session_is_left() {
+    const MESSAGES: usize = 40;
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let wire = wire(&redis).await;
+    let config = config(&redis, &stub.config("stub"));
+    let through_wire = config.replace(&redis.url(), &format!("redis://{}", wire.address()));
+    let mut one = Gateway::start_with(&through_wire, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    for gateway in [&one, &other] {
+        gateway.healthy(&["stub"]).await;
+    }
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    let mut own = listen(&one, &client, None).await.events();
+    let first = event_id(&mut own).await;
+    until("somebody listens at the upstream", || stub.listeners_called("weir-tests") > 0).await;
+    wire.fail(Fault::Delay(Duration::from_millis(50)));
+    (0..MESSAGES).for_each(|number| say(&stub, &number.to_string()));
+    for _ in 0..MESSAGES {
+        own.next_message().await.unwrap();
+    }
+    one.signal(Signal::TERM);
+    one.logs("stopping").await;
+    // Its stream is closed, and the session busy no more.
+    assert!(own.next_message().await.is_none());
+    sleep(Duration::from_millis(100)).await;
+    let (end, mut last, mut said) = (Instant::now() + PATIENCE, first, Vec::new());
+    while said.len() < MESSAGES {
+        assert!(Instant::now() < end, "{said:?} {}", other.log());
+        let response = listen(&other, &client, Some(&last)).await;
+        if response.status != 200 {
+            sleep(Duration::from_millis(50)).await;
+            continue;
+        }
+        let mut events = response.events();
+        while let Ok(Some(event)) = tokio::time::timeout(Duration::from_secs(1), events.next()).await {
+            last = event.id.unwrap_or(last);
+            let message: Value = serde_json::from_str(&event.data).unwrap_or_default();
+            said.extend(message["params"]["data"].as_str().map(str::to_owned));
+        }
+    }
+    let all: Vec<_> = (0..MESSAGES).map(|number| number.to_string()).collect();
+    assert_eq!(said, all);
+    assert!(one.end().await.success());
+}
+
+#[tokio::test]
 async fn a_session_that_begins_while_the_process_before_ends_is_at_one_gateway() {
     let (stub, redis) = (stub().await, Redis::start().await);
     let all = config(&redis, &stub.config("stub"));

@@ -158,20 +158,19 @@ pub(super) async fn look_after(proxy: Arc<Proxy>) {
             }
         }
     };
-    let queue = Arc::new(tokio::sync::Mutex::new(sessions.memory().mirror()));
-    let copy = || {
-        let (registry, sessions, queue) = (Arc::clone(&registry), Arc::clone(&sessions), Arc::clone(&queue));
-        async move {
-            if let Some(queue) = &mut *queue.lock().await {
-                registry.copy(queue, &sessions).await;
-            }
-        }
-    };
+    let copies = sessions.memory().mirror().into_iter().map(|queue| {
+        let queue = Arc::new(tokio::sync::Mutex::new(queue));
+        let (registry, sessions) = (Arc::clone(&registry), Arc::clone(&sessions));
+        always("copying streams", move || {
+            let (registry, sessions, queue) = (Arc::clone(&registry), Arc::clone(&sessions), Arc::clone(&queue));
+            async move { registry.copy(&mut *queue.lock().await, &sessions).await }
+        })
+    });
     tokio::join!(
         always("sharing the key of states", share),
         always("telling other gateways", announce),
         always("writing sessions down", write),
-        always("copying streams", copy),
+        copies.collect::<JoinSet<()>>().join_all(),
     );
 }
 
@@ -190,10 +189,6 @@ pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: Option<R
             if proxy.sessions().list().iter().all(|session| !session.is_shared()) {
                 break;
             }
-            tokio::time::sleep(LOOK).await;
-        }
-        // What has come to its end meanwhile, for clients that were not there.
-        while !proxy.sessions().memory().is_mirrored() {
             tokio::time::sleep(LOOK).await;
         }
     };

@@ -142,6 +142,12 @@ impl TokenStoreError {
             Self::NoPlace | Self::Key(_) | Self::NoRandomness | Self::NoKey | Self::KeyNotShared => false,
         }
     }
+
+    /// Whether the store takes no value of this length.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::Store(why) if matches!(**why, StoreError::TooLarge))
+    }
 }
 
 impl StorePlace {

@@ -7,7 +7,7 @@ mod otlp;
 
 use std::{
     fmt,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, SystemTime},
 };
 
@@ -22,7 +22,9 @@ use serde_json::Value;
 use weir_flow::UpstreamState;
 
 use crate::{
-    counters::{Counters, LIMITS_REACHED, LIST_REFRESHES, PROCESS_EXITS, PROCESS_STARTS, TOKEN_RENEWALS},
+    counters::{
+        Counters, EVENTS_NOT_COPIED, LIMITS_REACHED, LIST_REFRESHES, PROCESS_EXITS, PROCESS_STARTS, TOKEN_RENEWALS,
+    },
     http::HeaderValue,
     quota::Quota,
     telemetry::{
@@ -137,11 +139,16 @@ impl Scrape {
         let admission = self.app.proxy.admission();
         let quotas: Vec<&Quota> = admission.quotas().chain([self.app.proxy.sessions().quota()]).collect();
         limits(to, &quotas)?;
-        for (name, help, queue) in [
-            ("spans_dropped", "Spans that no collector got", &SPANS),
-            ("logs_dropped", "Records of the log that no collector got", &LOGS),
+        for (name, help, count) in [
+            ("spans_dropped", "Spans that no collector got", SPANS.dropped()),
+            ("logs_dropped", "Records of the log that no collector got", LOGS.dropped()),
+            (
+                "replay_events_not_copied",
+                "Events of streams that the shared store has no copy of",
+                EVENTS_NOT_COPIED.load(Relaxed),
+            ),
         ] {
-            counter(to, name, help, [([("", ""); 0], queue.dropped())])?;
+            counter(to, name, help, [([("", ""); 0], count)])?;
         }
         let waiting =
             [("spans", &SPANS), ("logs", &LOGS)].map(|(what, queue)| ([("signal", what)], queue.len() as u64));

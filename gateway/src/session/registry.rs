@@ -5,7 +5,11 @@
 //! changes the record does so only if it is as they know it. So a gateway that was taken for dead finds out that a session
 //! is not its own any more, and ends its copy.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -16,6 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::{
     caller::Caller,
+    counters::EVENTS_NOT_COPIED,
     credential::{SessionRecord, StoredEvent, TokenStoreError},
     quota::Reached,
     replica::Replicas,
@@ -56,6 +61,7 @@ pub struct SessionRegistry {
     /// The sessions that have ended here last, by their digests.
     ended: Mutex<VecDeque<String>>,
     told: LogThrottle,
+    told_of_copies: LogThrottle,
 }
 
 /// What came of taking a session over.
@@ -98,7 +104,13 @@ impl SessionRegistry {
     #[must_use]
     pub fn new(replicas: Arc<Replicas>) -> Self {
         let claiming = [const { tokio::sync::Mutex::const_new(()) }; CLAIMS];
-        Self { replicas, claiming, ended: Mutex::default(), told: LogThrottle::default() }
+        Self {
+            replicas,
+            claiming,
+            ended: Mutex::default(),
+            told: LogThrottle::default(),
+            told_of_copies: LogThrottle::default(),
+        }
     }
 
     /// The other gateways.
@@ -237,6 +249,8 @@ impl SessionRegistry {
         let (Some(version), Some(state)) = (known, session.state()) else { return };
         session.set_registered(None, Duration::ZERO);
         let (digest, known) = (session_digest(session.id.as_bytes()), (Some(version), false));
+        // Whoever takes it over reads the copy of its streams then.
+        sessions.memory().flush(&digest).await;
         // One that cannot be told finds nobody where this gateway was.
         drop(self.replicas.store().write_session(&digest, None, state, known, kept(sessions)).await);
     }
@@ -313,15 +327,20 @@ impl SessionRegistry {
     pub async fn copy(&self, queue: &mut MirrorQueue, sessions: &Sessions) {
         while let Some(MirroredEvent { session, stream, number, data }) = queue.next().await {
             let store = self.replicas.store();
-            let copied = match data {
-                Some(data) => {
-                    let event = StoredEvent { stream, number, data: Zeroizing::new(data.to_vec()) };
-                    store.put_event(&session, event, kept(sessions)).await
-                }
-                None => store.delete_event(&session, stream, number).await,
+            let Some(data) = data else {
+                // What is left of it expires.
+                drop(store.delete_event(&session, stream, number).await);
+                continue;
             };
-            if let Err(why) = copied {
-                tracing::debug!(error = %why, "the store has no copy of an event");
+            let event = StoredEvent { stream, number, data: Zeroizing::new(data.to_vec()) };
+            if let Err(why) = store.put_event(&session, event, kept(sessions)).await {
+                EVENTS_NOT_COPIED.fetch_add(1, Relaxed);
+                // That the store is away is told already, and that long answers have no copy is as it should be.
+                if !why.is_away() && !why.is_too_large() && self.told_of_copies.is_due() {
+                    tracing::warn!(
+                        "the store has no copy of an event, which cannot be resumed at other gateways: {why}"
+                    );
+                }
             }
         }
     }

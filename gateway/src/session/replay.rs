@@ -128,14 +128,14 @@ impl ReplayMemory {
         self.share.store(limits.principal, Ordering::Relaxed);
     }
 
-    /// From now on gives what is kept of sessions that are [mirrored](ReplayStreams::mirror_as); none if it does already.
-    pub fn mirror(&self) -> Option<MirrorQueue> {
+    /// From now on gives what is kept of sessions that are [mirrored](ReplayStreams::mirror_as); nothing if it does already.
+    pub fn mirror(&self) -> Vec<MirrorQueue> {
         self.mirror.open()
     }
 
-    /// Whether all that is kept is given on.
-    pub fn is_mirrored(&self) -> bool {
-        self.mirror.is_empty()
+    /// Waits until the store has a copy of all there is of a session, by its name there.
+    pub async fn flush(&self, session: &str) {
+        self.mirror.flush(session).await;
     }
 
     /// The count of a principal, which all of its sessions share.

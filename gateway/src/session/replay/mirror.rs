@@ -9,12 +9,17 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-/// How many events wait for the store.
-const WAITING: usize = 4096;
+use crate::{counters::EVENTS_NOT_COPIED, telemetry::LogThrottle};
 
-/// How many bytes they have together.
+/// How many queues there are. All events of a session are in one, so their order stays.
+const QUEUES: usize = 8;
+
+/// How many events of each wait for the store.
+const WAITING: usize = 1024;
+
+/// How many bytes all have together.
 const WAITING_BYTES: usize = 16 << 20;
 
 /// A change of what is kept.
@@ -29,37 +34,68 @@ pub struct MirroredEvent {
     pub data: Option<Bytes>,
 }
 
+/// What is in a queue.
+enum Queued {
+    Event(MirroredEvent),
+    /// Dropped once all before it has been copied.
+    Flush(oneshot::Sender<()>),
+}
+
 /// Where copies go, once there is a store for them.
 #[derive(Default)]
 pub(super) struct Mirror {
-    queue: OnceLock<mpsc::Sender<MirroredEvent>>,
+    queues: OnceLock<Vec<mpsc::Sender<Queued>>>,
     waiting: Arc<AtomicUsize>,
+    told: LogThrottle,
 }
 
 /// What waits for the store.
 pub struct MirrorQueue {
-    queue: mpsc::Receiver<MirroredEvent>,
+    queue: mpsc::Receiver<Queued>,
     waiting: Arc<AtomicUsize>,
 }
 
 impl Mirror {
-    /// From now on copies are made. None if they are already.
-    pub(super) fn open(&self) -> Option<MirrorQueue> {
-        let (sender, queue) = mpsc::channel(WAITING);
-        self.queue.set(sender).ok()?;
-        Some(MirrorQueue { queue, waiting: Arc::clone(&self.waiting) })
+    /// From now on copies are made. Nothing if they are already.
+    pub(super) fn open(&self) -> Vec<MirrorQueue> {
+        let (senders, queues) = (0..QUEUES).map(|_| mpsc::channel(WAITING)).unzip::<_, _, Vec<_>, Vec<_>>();
+        if self.queues.set(senders).is_err() {
+            return Vec::new();
+        }
+        queues.into_iter().map(|queue| MirrorQueue { queue, waiting: Arc::clone(&self.waiting) }).collect()
     }
 
-    /// Whether nothing waits for the store.
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.get().is_none_or(|queue| queue.capacity() == queue.max_capacity())
+    fn queue(&self, session: &str) -> Option<&mpsc::Sender<Queued>> {
+        let place = session.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        self.queues.get()?.get(place % QUEUES)
+    }
+
+    /// Waits until all is copied that there is of a session.
+    pub(super) async fn flush(&self, session: &str) {
+        let Some(queue) = self.queue(session) else { return };
+        let (flushed, all) = oneshot::channel();
+        // A queue that nobody reads any more has nothing to wait for.
+        if queue.send(Queued::Flush(flushed)).await.is_ok() {
+            let _ = all.await;
+        }
     }
 
     pub(super) fn push(&self, event: MirroredEvent) {
-        let Some(queue) = self.queue.get() else { return };
+        let Some(queue) = self.queue(&event.session) else { return };
         let size = event.data.as_ref().map_or(0, Bytes::len);
-        if self.waiting.fetch_add(size, Ordering::Relaxed) + size > WAITING_BYTES || queue.try_send(event).is_err() {
-            self.waiting.fetch_sub(size, Ordering::Relaxed);
+        let is_kept = event.data.is_some();
+        let has_room = self.waiting.fetch_add(size, Ordering::Relaxed) + size <= WAITING_BYTES;
+        if has_room && queue.try_send(Queued::Event(event)).is_ok() {
+            return;
+        }
+        self.waiting.fetch_sub(size, Ordering::Relaxed);
+        if is_kept {
+            EVENTS_NOT_COPIED.fetch_add(1, Ordering::Relaxed);
+            if self.told.is_due() {
+                tracing::warn!(
+                    "the store is too slow for copies of event streams; some cannot be resumed at other gateways"
+                );
+            }
         }
     }
 }
@@ -67,8 +103,14 @@ impl Mirror {
 impl MirrorQueue {
     /// The next change. Cancel-safe.
     pub async fn next(&mut self) -> Option<MirroredEvent> {
-        let event = self.queue.recv().await?;
-        self.waiting.fetch_sub(event.data.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
-        Some(event)
+        loop {
+            match self.queue.recv().await? {
+                Queued::Event(event) => {
+                    self.waiting.fetch_sub(event.data.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
+                    return Some(event);
+                }
+                Queued::Flush(flushed) => drop(flushed),
+            }
+        }
     }
 }
