@@ -326,6 +326,9 @@ async fn a_message_of_http_sse_reaches_its_stream_through_any_gateway() {
     let mut client = SseClient::connect(one.address(), "/sse/stub", &json!({})).await;
     client.post_through(other.address());
     assert_eq!(client.call("echo", json!({ "message": "hi" })).await, "hi");
+    let lives = |key: &str| redis.ask(&["pttl", key]).parse::<u64>().unwrap();
+    let records = redis.ask(&["keys", "weir:{sessions}:e:*"]);
+    assert!(records.lines().any(|key| lives(key) <= 600_000), "a gateway that dies leaves it behind: {records}");
     drop(client);
     until("the store has forgotten it", || redis.ask(&["keys", "weir:{sessions}:e:*"]).trim().is_empty()).await;
 }

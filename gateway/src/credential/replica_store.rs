@@ -126,6 +126,23 @@ impl ReplicaStore {
         })
     }
 
+    /// Writes down which gateway has a stream of HTTP+SSE, and its path, whatever was there.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn write_stream(
+        &self,
+        digest: &str,
+        owner: &Replica,
+        path: &str,
+        ttl: Duration,
+    ) -> Result<(), TokenStoreError> {
+        let about = serde_json::to_string(owner).unwrap_or_default();
+        let value = Value { about, secret: Zeroizing::new(path.as_bytes().to_vec()) };
+        self.0.open().await?.store.put(&Key::new(SESSIONS, &[digest]), &value, Some(ttl)).await?;
+        Ok(())
+    }
+
     /// The session of this digest.
     ///
     /// # Errors

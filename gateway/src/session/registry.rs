@@ -6,7 +6,7 @@
 //! is not its own any more, and ends its copy.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -32,8 +32,8 @@ use super::{Endpoint, MirrorQueue, MirroredEvent, Session, Sessions, stored::Sto
 /// How often changes are written.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long other gateways find a stream of HTTP+SSE.
-const STREAM: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long other gateways find a stream of HTTP+SSE whose gateway has ended without a word.
+const STREAM: Duration = Duration::from_secs(10 * 60);
 
 /// How many sessions may be taken over or written at once.
 const CLAIMS: usize = 64;
@@ -60,6 +60,8 @@ pub struct SessionRegistry {
     claiming: [tokio::sync::Mutex<()>; CLAIMS],
     /// The sessions that have ended here last, by their digests.
     ended: Mutex<VecDeque<String>>,
+    /// The streams of HTTP+SSE that are here, by their digests: their paths, and when they were written.
+    streams: Mutex<HashMap<String, (Box<str>, Instant)>>,
     told: LogThrottle,
     told_of_copies: LogThrottle,
 }
@@ -108,6 +110,7 @@ impl SessionRegistry {
             replicas,
             claiming,
             ended: Mutex::default(),
+            streams: Mutex::default(),
             told: LogThrottle::default(),
             told_of_copies: LogThrottle::default(),
         }
@@ -148,9 +151,28 @@ impl SessionRegistry {
     ///
     /// When the store cannot be written.
     pub async fn add_stream(&self, id: &[u8], path: &str) -> Result<(), TokenStoreError> {
-        let (digest, path) = (session_digest(id), Zeroizing::new(path.as_bytes().to_vec()));
-        self.replicas.store().write_session(&digest, Some(self.replicas.me()), path, (None, true), STREAM).await?;
+        let digest = session_digest(id);
+        self.replicas.store().write_stream(&digest, self.replicas.me(), path, STREAM).await?;
+        self.streams.lock().insert(digest, (path.into(), Instant::now()));
         Ok(())
+    }
+
+    /// Writes streams of HTTP+SSE anew that the store forgets soon.
+    async fn renew_streams(&self) {
+        let is_due = |(_, (_, written)): &(&String, &(Box<str>, Instant))| written.elapsed() >= STREAM / 3;
+        let due: Vec<_> =
+            self.streams.lock().iter().filter(is_due).map(|(id, (path, _))| (id.clone(), path.clone())).collect();
+        for (digest, path) in due {
+            let store = self.replicas.store();
+            if store.write_stream(&digest, self.replicas.me(), &path, STREAM).await.is_err() {
+                return;
+            }
+            let renewed = self.streams.lock().get_mut(&digest).map(|(_, written)| *written = Instant::now());
+            if renewed.is_none() {
+                // It has ended meanwhile.
+                drop(store.delete_session(&digest).await);
+            }
+        }
     }
 
     /// The path of a stream of HTTP+SSE that another gateway has.
@@ -161,8 +183,10 @@ impl SessionRegistry {
 
     /// Forgets a stream of HTTP+SSE.
     pub async fn remove_stream(&self, id: &[u8]) {
+        let digest = session_digest(id);
+        self.streams.lock().remove(&digest);
         // What is left of it expires.
-        drop(self.replicas.store().delete_session(&session_digest(id)).await);
+        drop(self.replicas.store().delete_session(&digest).await);
     }
 
     /// Takes a session over, whose owner is gone.
@@ -264,6 +288,7 @@ impl SessionRegistry {
     ) {
         loop {
             tokio::time::sleep(PAUSE).await;
+            self.renew_streams().await;
             let mut ending = JoinSet::new();
             for session in sessions.unwritten() {
                 match self.write_one(&session, sessions).await {
