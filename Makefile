@@ -1,7 +1,8 @@
 # make run     build Weir and start it with a demo upstream on 127.0.0.1:8080
 # make check   format, lints, unit, property and simulation tests: no network, no peers; seconds after the first build
 # make test    everything that CI runs: lints, documentation, pure crates, dependencies, then all tests with real peers
-# make matrix  writes tests/MATRIX.md: every real client at every real server through Weir
+# make matrix  writes tests/MATRIX.md: every real client at every real server through Weir; MATRIX=--two prints what is lost
+#              behind two gateways, and writes nothing
 # make drill   every fault under load: killed upstreams, broken networks, a full disk, upgrades; one line of result for each
 # make soak    ten minutes of honest calls beside hostile upstreams; SOAK=60 for one minute
 # make bench   one table of what a call costs; BENCH=--quick for the short one
@@ -19,6 +20,8 @@ CARGO ?= cargo
 SOAK ?= 600
 # The names of the drills that are wanted, all of them unless given; --short for the form of the tests.
 DRILL ?=
+# More words for the matrix: --two, and the names of clients.
+MATRIX ?=
 # More words for the bench, such as --quick or --only "legacy 128".
 BENCH ?=
 # What whoever runs the tests tells their own programs is not meant for those of the tests: what to log, which proxy to
@@ -113,7 +116,7 @@ peers:
 
 # The binaries of `build` are run as they are: cargo would choose other features for a part, and build the rest anew.
 matrix: build peers
-	"$${CARGO_TARGET_DIR:-target}/debug/matrix"
+	"$${CARGO_TARGET_DIR:-target}/debug/matrix" $(MATRIX)
 
 drill: build peers
 	$(ALONE) "$${CARGO_TARGET_DIR:-target}/debug/drill" $(DRILL)

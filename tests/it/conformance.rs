@@ -5,10 +5,13 @@ mod checks;
 use std::path::PathBuf;
 
 use serde_json::json;
+use weir_tests::balancer::{Balancer, BalancerKind};
 use weir_tests::client::{answer, with_meta};
-use weir_tests::peer::Launch;
+use weir_tests::peer::{Launch, free_port};
 use weir_tests::redis::Redis;
 use weir_tests::suite::{SuiteVerdict, Way, client_scenarios, run, run_client};
+use weir_tests::terminal::{ENVIRONMENT, lines};
+use weir_tests::wait::until;
 use weir_tests::{Client, Gateway, Peer, paths};
 
 use crate::replicas;
@@ -58,19 +61,87 @@ async fn http_modern() {
     assert_all(&run(&gateway.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
 }
 
-/// Behind a balancer that keeps nobody anywhere, so that nearly each request of a session is at the wrong gateway.
+/// Gateways before the same upstreams, behind a balancer that keeps nobody anywhere: nearly each request of a session is at
+/// the wrong gateway.
+struct Balanced {
+    _redis: Redis,
+    _gateways: Vec<Gateway>,
+    balancer: Balancer,
+}
+
+impl Balanced {
+    async fn start(kind: BalancerKind, count: usize, upstreams: &str) -> Self {
+        let redis = Redis::start().await;
+        let config = replicas::config(&redis, upstreams);
+        let mut gateways = Vec::new();
+        for _ in 0..count {
+            gateways.push(Gateway::start_with(&config, &ENVIRONMENT).await);
+        }
+        for gateway in &gateways {
+            until("all upstreams are healthy", || {
+                lines(gateway, "upstream is healthy") == upstreams.matches("[upstreams.").count()
+            })
+            .await;
+        }
+        let addresses: Vec<_> = gateways.iter().map(Gateway::address).collect();
+        let balancer = Balancer::start_kind(kind, free_port(), &addresses).await;
+        Self { _redis: redis, _gateways: gateways, balancer }
+    }
+
+    async fn two(upstreams: &str) -> Self {
+        Self::start(BalancerKind::Haproxy, 2, upstreams).await
+    }
+
+    async fn pass(&self, path: &str, revision: &str) {
+        let count = if revision == LEGACY { LEGACY_COUNT } else { MODERN_COUNT };
+        assert_all(&run(&self.balancer.url(path), revision, None).await, count);
+    }
+}
+
 #[tokio::test]
 async fn legacy_through_two_gateways() {
-    let (fixture, redis) = (Peer::fixture("legacy").await, Redis::start().await);
-    let (_gateways, balancer) = replicas::balanced(&redis, &fixture.config("fixture")).await;
-    assert_all(&run(&balancer.url("/mcp/fixture"), LEGACY, None).await, LEGACY_COUNT);
+    let fixture = Peer::fixture("legacy").await;
+    let gateways = Balanced::two(&fixture.config("fixture")).await;
+    gateways.pass("/mcp/fixture", LEGACY).await;
+    gateways.pass("/mcp/fixture", MODERN).await;
 }
 
 #[tokio::test]
 async fn modern_through_two_gateways() {
-    let (fixture, redis) = (Peer::fixture("modern").await, Redis::start().await);
-    let (_gateways, balancer) = replicas::balanced(&redis, &fixture.config("fixture")).await;
-    assert_all(&run(&balancer.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
+    let fixture = Peer::fixture("modern").await;
+    let gateways = Balanced::two(&fixture.config("fixture")).await;
+    gateways.pass("/mcp/fixture", MODERN).await;
+    gateways.pass("/mcp/fixture", LEGACY).await;
+}
+
+#[tokio::test]
+async fn sse_through_two_gateways() {
+    let fixture = Peer::fixture_sse().await;
+    let gateways = Balanced::two(&fixture.config("fixture").replace("/mcp", "/sse")).await;
+    gateways.pass("/mcp/fixture", LEGACY).await;
+    gateways.pass("/mcp/fixture", MODERN).await;
+}
+
+#[tokio::test]
+async fn stdio_through_two_gateways() {
+    let gateways = Balanced::two(&Launch::fixture("legacy").config("fixture")).await;
+    let verdict = run(&gateways.balancer.url("/mcp/fixture"), LEGACY, Some(&baseline())).await;
+    assert!(verdict.accepted, "not as tests/conformance.yaml says:\n{}", verdict.output);
+    report(&verdict);
+}
+
+#[tokio::test]
+async fn beside_another_upstream_through_two_gateways() {
+    let (modern, legacy) = tokio::join!(Peer::fixture("modern"), Peer::fixture("legacy"));
+    let gateways = Balanced::two(&[modern.config("modern"), legacy.config("legacy")].concat()).await;
+    gateways.pass("/mcp/modern", LEGACY).await;
+}
+
+#[tokio::test]
+async fn legacy_through_three_gateways_behind_nginx() {
+    let fixture = Peer::fixture("legacy").await;
+    let gateways = Balanced::start(BalancerKind::Nginx, 3, &fixture.config("fixture")).await;
+    gateways.pass("/mcp/fixture", LEGACY).await;
 }
 
 #[tokio::test]
