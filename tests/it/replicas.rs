@@ -7,10 +7,10 @@ use weir_tests::balancer::Balancer;
 use weir_tests::client::{answer, initialize, with_meta};
 use weir_tests::events::Events;
 use weir_tests::peer::free_port;
-use weir_tests::redis::Redis;
+use weir_tests::redis::{Cluster, Redis};
 use weir_tests::sse::SseClient;
 use weir_tests::stub::Offer;
-use weir_tests::terminal::{ENVIRONMENT, lines};
+use weir_tests::terminal::{ENVIRONMENT, lines, sign_in};
 use weir_tests::tokens::token_of;
 use weir_tests::wait::{PATIENCE, until};
 use weir_tests::{Authority, Browser, Client, Gateway, Issuer, LEGACY, Peer, Request, Response, Stub};
@@ -21,9 +21,12 @@ use crate::sign_in::{AUDIENCE, guarded, modern, text};
 pub(crate) const LOST: &str = "the gateway that ran this call has ended, and the call may have run";
 
 pub(crate) fn config(redis: &Redis, upstream: &str) -> String {
+    config_at(&redis.url(), upstream)
+}
+
+fn config_at(url: &str, upstream: &str) -> String {
     format!(
-        "[replica]\nlisten = \"127.0.0.1:0\"\n\n[store]\nurl = {:?}\nkey = {{ env = \"WEIR_TESTS_KEY\" }}\n\n{upstream}",
-        redis.url()
+        "[replica]\nlisten = \"127.0.0.1:0\"\n\n[store]\nurl = {url:?}\nkey = {{ env = \"WEIR_TESTS_KEY\" }}\n\n{upstream}"
     )
 }
 
@@ -40,13 +43,6 @@ pub(crate) async fn pair(redis: &Redis, upstream: &str) -> [Gateway; 2] {
         gateway.logs("upstream is healthy").await;
     }
     both
-}
-
-/// The same behind a balancer that keeps nobody anywhere.
-pub(crate) async fn balanced(redis: &Redis, upstream: &str) -> ([Gateway; 2], Balancer) {
-    let gateways = pair(redis, upstream).await;
-    let balancer = Balancer::start(free_port(), &[&gateways[0], &gateways[1]].map(|gateway| gateway.address())).await;
-    (gateways, balancer)
 }
 
 pub(crate) fn call(client: &Client, tool: &str) -> (u64, Request) {
@@ -331,6 +327,60 @@ async fn a_message_of_http_sse_reaches_its_stream_through_any_gateway() {
     assert!(records.lines().any(|key| lives(key) <= 600_000), "a gateway that dies leaves it behind: {records}");
     drop(client);
     until("the store has forgotten it", || redis.ask(&["keys", "weir:{sessions}:e:*"]).trim().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_change_of_a_list_reaches_clients_of_both_gateways() {
+    let (stub, redis) = (Stub::offering(Offer { modern: false, ..Offer::default() }).await, Redis::start().await);
+    let [one, other] = pair(&redis, &stub.config("stub")).await;
+    let clients = [Client::legacy(&one, "/mcp/stub").await, Client::legacy(&other, "/mcp").await];
+    // Each listens at the gateway that has not its session.
+    let mut streams = Vec::new();
+    for (gateway, client, path) in [(&other, &clients[0], "/mcp/stub"), (&one, &clients[1], "/mcp")] {
+        let request = Request::get(path).header("accept", "text/event-stream");
+        let request = request.header("mcp-session-id", client.session_id()).header("mcp-protocol-version", LEGACY);
+        streams.push(gateway.send(request).await.events());
+    }
+    for stream in &mut streams {
+        event_id(stream).await;
+    }
+    echoes(&other, &clients[0]).await;
+    until("both gateways listen to the upstream", || stub.listeners() > 1).await;
+    stub.offer(Offer { tools: vec!["new".to_owned()], modern: false, ..Offer::default() });
+    stub.announce("notifications/tools/list_changed");
+    for stream in &mut streams {
+        let said = stream.next_message().await.unwrap();
+        assert_eq!(said["method"], "notifications/tools/list_changed", "{said}");
+    }
+    for (client, tool) in [(&clients[0], "new"), (&clients[1], "stub__new")] {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        while client.tools().await != [tool] {
+            assert!(tokio::time::Instant::now() < end, "{:?}", client.tools().await);
+        }
+    }
+}
+
+#[tokio::test]
+async fn at_a_cluster_sessions_and_logins_outlive_their_gateway() {
+    let authority = Authority::start(3600);
+    let (upstream, cluster) = (authority.upstream().await, Cluster::start().await);
+    let config = config_at(&cluster.url(), &format!("{}auth = \"oauth\"\n", upstream.config("u")));
+    let mut one = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    sign_in(&one, &[]).await;
+    for gateway in [&one, &other] {
+        gateway.healthy(&["u"]).await;
+    }
+    let client = Client::legacy(&one, "/mcp/u").await;
+    for gateway in [&other, &one] {
+        echoes(gateway, &client).await;
+    }
+    one.signal(Signal::KILL);
+    one.end().await;
+    echoes(&other, &client).await;
+    until("the log tells", || lines(&other, "a session of another gateway goes on here") == 1).await;
+    assert_eq!(other.send(client.closing()).await.status, 200);
+    assert_eq!(echo(&other, &client).await.0, 404);
 }
 
 /// What clients of the modern era carry from one request to the next.

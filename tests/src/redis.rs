@@ -7,6 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::paths;
 use crate::peer::free_port;
 use crate::process::Process;
 use crate::wait::until;
@@ -33,13 +34,15 @@ impl Redis {
         Self::with(&[]).await
     }
 
-    /// One whose only user is [`USER`], who may do with the keys of the prefix `weir` what Weir needs.
+    /// One whose only user is [`USER`], who may do what `docs/scaling.md` says that Weir needs.
     ///
     /// # Panics
     /// When it does not start.
     pub async fn with_user() -> Self {
-        let rules = "~weir:* +@read +@write +@scripting +time +info";
-        let config = format!("user default off\nuser {USER} on >{PASSWORD} {rules}\n");
+        let page = fs::read_to_string(paths::tests().join("../docs/scaling.md")).unwrap();
+        let user = page.lines().find(|line| line.starts_with(&format!("user {USER} on >PASSWORD ")));
+        let user = user.expect("the page has rules for the user").replace("PASSWORD", PASSWORD);
+        let config = format!("user default off\n{user}\n");
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("users.acl"), config).unwrap();
         Self::within(folder, &["--aclfile", "users.acl"]).await
