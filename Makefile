@@ -44,7 +44,7 @@ PURE := -p weir-mcp -p weir-flow
 # The tests of `check`: beside the code, properties for any input, configuration, policies, pages and the order of modules.
 UNIT := --lib --bins --test properties --test negotiation --test config --test policy --test pages --test order --test security
 
-.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry matrix drill soak bench clean
+.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry clock matrix drill soak bench clean
 
 # Whoever tries Weir waits for the build: the profile of the tests builds faster, and is there after `make test`.
 run: tools
@@ -55,7 +55,7 @@ build: tools
 
 # The tests of `check` are among all tests. What they need is installed while the lints run: most of it waits for the network.
 test: tools
-	$(MAKE) --no-print-directory peers browser registry & installing=$$!
+	$(MAKE) --no-print-directory peers browser registry clock & installing=$$!
 	trap wait EXIT
 	$(MAKE) --no-print-directory lint doc pure deny
 	wait $$installing
@@ -102,7 +102,7 @@ deny:
 	  echo "deny: ADVISORIES WERE NOT CHECKED: the database of known vulnerabilities cannot be fetched from here" >&2
 	fi
 
-all-tests: build peers browser registry
+all-tests: build peers browser registry clock
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
 	  $(ALONE) $(CARGO) nextest run --workspace --test-threads $(AT_ONCE)
 	else
@@ -118,7 +118,7 @@ peers:
 matrix: build peers
 	"$${CARGO_TARGET_DIR:-target}/debug/matrix" $(MATRIX)
 
-drill: build peers
+drill: build peers clock
 	$(ALONE) "$${CARGO_TARGET_DIR:-target}/debug/drill" $(DRILL)
 
 # The release binary: what is measured is what is shipped.
@@ -150,6 +150,14 @@ browser:
 registry:
 	@if ! command -v docker-registry >/dev/null; then
 	$(call install,docker-registry)
+	fi
+
+# What gives a gateway another clock in drills.
+clock:
+	@if ! compgen -G "/usr/lib/*/faketime/libfaketime.so.1" >/dev/null; then
+	  (
+	$(call install,libfaketime)
+	  ) || echo "clock: without libfaketime the drills of clocks are skipped" >&2
 	fi
 
 # What the build itself needs: cmake for the TLS library, the standard library for the WebAssembly target.
