@@ -367,6 +367,7 @@ impl Proxy {
         }
     }
 
+    /// Takes a request to its upstream, with what policies decide about it and about its answer.
     async fn decide_and_drive(
         self: &Arc<Self>,
         context: &RequestContext,

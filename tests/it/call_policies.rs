@@ -4,7 +4,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use weir_tests::{Client, Gateway, Stub, stub::Offer};
+use weir_tests::{Client, Gateway, Stub, client::with_meta, stub::Offer};
 
 /// A gateway before a stub with policies of these settings, in this order, and beside it the same stub without any.
 struct Judged {
@@ -72,6 +72,38 @@ async fn a_request_is_refused_in_words_for_the_model() {
     let free = Client::modern(&judged.gateway, "/mcp/free").call("echo", json!({ "message": "hello" })).await;
     assert_eq!(said(&free), ("hello", false));
     judged.gateway.logs("ask the desk instead").await;
+}
+
+#[tokio::test]
+async fn what_a_client_watches_and_lists_at_many_upstreams_is_decided_about_at_each() {
+    let methods = ["subscriptions/listen", "tasks/list"];
+    let policies =
+        methods.map(|method| settings("facts", "deny=not for you").replace("{ ", &format!("{{ on = {method:?}, ")));
+    let offer = Offer {
+        capabilities: json!({ "extensions": { "io.modelcontextprotocol/tasks": {} }, "tasks": { "list": {} } }),
+        listens: true,
+        ..Offer::default()
+    };
+    let (stub, directory) = (Stub::offering(offer).await, tempfile::tempdir().unwrap());
+    let config = Judged::config(&stub, directory.path(), &policies.each_ref().map(String::as_str));
+    let gateway = Gateway::start(&config).await;
+    gateway.healthy(&["judged", "free"]).await;
+
+    let client = Client::modern(&gateway, "/mcp");
+    let able = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let wish = json!({ "notifications": { "taskIds": ["judged__task-1", "free__task-2"] } });
+    let before = stub.subscriptions();
+    let (_, request) = client.request_with("subscriptions/listen", with_meta(wish, &able));
+    let mut events = client.send(request).await.events();
+    let granted = events.next_message().await.unwrap();
+    assert_eq!(granted["params"]["notifications"]["taskIds"], json!(["free__task-2"]), "{granted}");
+    assert_eq!(stub.subscriptions(), before + 1);
+
+    let client = Client::legacy(&gateway, "/mcp").await;
+    client.call("judged__echo", json!({ "message": "hello" })).await;
+    client.call("free__echo", json!({ "message": "hello" })).await;
+    let listed = client.list("tasks/list", "tasks").await;
+    assert_eq!((listed.len(), stub.asked("tasks/list").len()), (1, 1), "one of the two upstreams is asked: {listed:?}");
 }
 
 #[tokio::test]

@@ -4,10 +4,14 @@ use std::process::{Command, Output};
 
 use serde_json::json;
 use weir_tests::{
-    Client, Gateway, Issuer, paths,
+    Client, Gateway, Issuer,
+    client::with_meta,
+    paths,
     stub::{Offer, Stub},
     wait::until,
 };
+
+const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 fn policy(upstream: &str, name: &str, settings: &str) -> String {
     format!("[[upstreams.{upstream}.policies]]\ncomponent = \"weir:{name}\"\nsettings = {settings}\n")
@@ -117,6 +121,36 @@ async fn what_a_model_may_not_see_comes_back_for_its_caller_alone() {
     let sent = stub.asked("tools/call").last().map(|seen| seen.message()["params"]["arguments"]["message"].clone());
     assert_eq!(sent, Some(json!("to <iban:1>")), "nobody has the values of another caller");
     assert!(!gateway.log().contains("3704"), "{}", gateway.log());
+}
+
+/// A server of the extension for tasks, which tells of them.
+fn telling_of_tasks() -> Offer {
+    let capabilities = json!({ "extensions": { TASKS: {} } });
+    let tools = vec!["task".to_owned(), "echo".to_owned()];
+    Offer { capabilities, tools, listens: true, legacy: false, ..Offer::default() }
+}
+
+#[tokio::test]
+async fn a_model_may_not_see_it_in_a_task_that_its_client_watches_either() {
+    let stub = Stub::offering(telling_of_tasks()).await;
+    let toolset = "[toolsets.desk]\nupstreams = [\"bank\"]\n";
+    let gateway = Gateway::start(&(stub.config("bank") + &policy("bank", "redact", "{}") + toolset)).await;
+    gateway.healthy(&["bank"]).await;
+    for (path, task) in [("/mcp/bank", "task-1"), ("/mcp", "bank__task-1"), ("/mcp/desk", "bank__task-1")] {
+        let client = Client::modern(&gateway, path);
+        let wish = json!({ "notifications": { "taskIds": [task] } });
+        let able = json!({ "extensions": { TASKS: {} } });
+        let (_, request) = client.request_with("subscriptions/listen", with_meta(wish, &able));
+        let mut events = client.send(request).await.events();
+        let granted = events.next_message().await.unwrap();
+        assert_eq!(granted["params"]["notifications"]["taskIds"], json!([task]), "{path}: {granted}");
+        let result = json!({ "content": [{ "type": "text", "text": "ask ada@example.com" }] });
+        let done = json!({ "taskId": "task-1", "status": "completed", "result": result });
+        stub.publish_with("notifications/tasks", &done);
+        let told = events.next_message().await.unwrap()["params"].clone();
+        assert_eq!(told["result"]["content"][0]["text"], "ask [email]", "{path}: {told}");
+        assert_eq!(told["taskId"], task, "{path}: {told}");
+    }
 }
 
 #[tokio::test]

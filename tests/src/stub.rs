@@ -354,7 +354,12 @@ impl Stub {
 
     /// Sends a notification to all of them.
     pub fn publish(&self, method: &str) {
-        lock(&self.shared.subscriptions).iter().for_each(|one| one.send(method));
+        self.publish_with(method, &json!({}));
+    }
+
+    /// The same with these `params`.
+    pub fn publish_with(&self, method: &str, params: &Value) {
+        lock(&self.shared.subscriptions).iter().for_each(|one| one.say(method, params.clone()));
     }
 
     /// Breaks off what they hear it by.

@@ -22,7 +22,7 @@ pub(super) struct ChecksBeside {
 
 /// What a client gets in place of the answer, and why where the call has failed.
 pub(super) struct EndedCheck {
-    answer: Answer,
+    pub(super) answer: Answer,
     failure: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl DecidedCall {
     }
 
     /// Asks the policies in their order. None if the answer may go on.
-    async fn check(&mut self) -> Option<EndedCheck> {
+    pub(super) async fn check(&mut self) -> Option<EndedCheck> {
         let upstream = Arc::clone(&self.upstream);
         let policies = upstream.policies()?;
         let checks = std::mem::take(&mut self.beside);

@@ -15,11 +15,14 @@ use weir_mcp::{
 };
 
 use crate::{
-    session::Session,
+    session::{Endpoint, Session},
     upstream::{SendError, Upstream},
 };
 
-use super::{Answer, Proxy, RequestContext, aggregate::bad_cursor, legacy::patiently};
+use super::{
+    Answer, Body, CallLog, Proxy, RequestContext, aggregate::bad_cursor, decide::Forwarded, legacy::patiently,
+    route::Target,
+};
 
 /// What the cursors of this list are good for.
 const PURPOSE: &[u8] = b"cursor tasks/list";
@@ -42,9 +45,9 @@ impl Proxy {
         };
         let mut asking = JoinSet::new();
         for (order, (upstream, cursor)) in parts.into_iter().enumerate() {
-            let (proxy, session, message) = (Arc::clone(self), Arc::clone(session), message.clone());
+            let (proxy, session, context) = (Arc::clone(self), Arc::clone(session), context.clone());
             asking.spawn(async move {
-                let page = proxy.page_of_tasks(&session, &upstream, &message, cursor).await;
+                let page = proxy.page_of_tasks(&session, &upstream, context, cursor).await;
                 (order, upstream, page)
             });
         }
@@ -91,15 +94,17 @@ impl Proxy {
         self: &Arc<Self>,
         session: &Arc<Session>,
         upstream: &Arc<Upstream>,
-        request: &Message,
+        context: RequestContext,
         cursor: Option<String>,
     ) -> Result<Message, String> {
-        let edit = request.edit().remove(Object::Body, "cursor");
+        let edit = context.message.edit().remove(Object::Body, "cursor");
         let body = match cursor {
             Some(cursor) => edit.put(Object::Body, "cursor", json::quote(&cursor)).finish(),
             None => edit.finish(),
         };
-        let asked = self.ask_in(session, upstream, body);
+        let message = Message::parse(body).map_err(|why| why.to_string())?;
+        let context = RequestContext { endpoint: Endpoint::One(Arc::clone(upstream)), message, ..context };
+        let asked = self.ask_decided(session, upstream, &context);
         let answer = match tokio::time::timeout(upstream.timeouts.list, asked).await {
             Ok(answer) => answer?,
             Err(_) => return Err(SendError::TimedOut.to_string()),
@@ -109,6 +114,34 @@ impl Proxy {
         }
         let named = public::outward(&answer, upstream.name(), &PublicNames::Tasks);
         named.map_or(Ok(answer), |bytes| Message::parse(bytes).map_err(|why| why.to_string()))
+    }
+
+    /// Asks an upstream something of which the client gets a part. Its policies decide about that and about the answer.
+    async fn ask_decided(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        upstream: &Arc<Upstream>,
+        context: &RequestContext,
+    ) -> Result<Message, String> {
+        let target = Target::unchanged(upstream, &context.message, Era::Legacy);
+        let whole = |answer: Answer| match answer.body {
+            Body::Whole(parts) => Message::parse(parts.concat().into()).map_err(|why| why.to_string()),
+            Body::Empty | Body::Json(_) | Body::Events(_) => Err("a policy has ended it".to_owned()),
+        };
+        let Forwarded { target, call, .. } = match self.decide(context, target, &mut CallLog::new(context)).await {
+            Ok(forwarded) => forwarded,
+            Err(answer) => return whole(*answer),
+        };
+        if !target.policy_approvals.is_empty() {
+            return Err("a policy wants it approved, which no list can wait for".to_owned());
+        }
+        let answer = self.ask_in(session, upstream, target.body).await?;
+        let Some(mut call) = call else { return Ok(answer) };
+        if let Some(ended) = call.check().await {
+            return whole(ended.answer);
+        }
+        let (answer, failure) = call.whole(answer.bytes().clone()).await;
+        failure.map_or_else(|| Message::parse(answer).map_err(|why| why.to_string()), Err)
     }
 
     /// Asks an upstream something in a session of its own with this client, past all that comes before the answer.

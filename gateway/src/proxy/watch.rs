@@ -1,8 +1,9 @@
 //! What a modern client watches at many upstreams: resources and tasks, each where it is.
 //!
-//! Weir listens at each upstream in the client's own words ([`Proxy::drive`]), so that legacy upstreams are translated as
-//! for any request, and brings together what they say. A slow upstream does not hold up the others: what it missed to
-//! promise in time is promised for it, and once it listens its resources are said to have changed.
+//! Weir listens at each upstream in the client's own words ([`Proxy::decide_and_drive`]): policies decide, and legacy
+//! upstreams are translated, as for any request. What they say is brought together. A slow upstream does not hold up the
+//! others: what it missed to promise in time is promised for it, and once it listens its resources are said to have
+//! changed.
 
 use std::{
     sync::Arc,
@@ -201,8 +202,8 @@ impl SubscriptionFollower {
                 }
                 continue;
             };
-            let mut target = Target::unchanged(&upstream, &sub.message, Era::Modern);
-            let answer = self.proxy.drive(&sub, &mut target, &mut CallLog::new(&sub)).await;
+            let target = Target::unchanged(&upstream, &sub.message, Era::Modern);
+            let answer = self.proxy.decide_and_drive(&sub, target, None, &mut CallLog::new(&sub)).await;
             let Answer { body: Body::Events(delivery), .. } = answer else {
                 // It does not let anything be watched, or cannot be asked now. Only what was promised is tried again.
                 if tell.as_ref().is_some_and(|tell| !tell.is_closed()) {

@@ -66,6 +66,7 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
             let task = &message["params"]["taskId"];
             result(&message, json!({ "resultType": "complete", "taskId": task, "status": "working", "ttlMs": null }))
         }
+        "tasks/list" => result(&message, json!({ "tasks": [{ "taskId": "task-1", "status": "working" }] })),
         "resources/read" => {
             let content = json!({ "uri": message["params"]["uri"], "text": "read" });
             let cache = json!({ "resultType": "complete", "contents": [content], "ttlMs": 0, "cacheScope": "private" });

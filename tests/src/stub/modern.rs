@@ -21,11 +21,7 @@ impl Subscription {
         !self.events.is_closed()
     }
 
-    pub(super) fn send(&self, method: &str) {
-        self.say(method, json!({}));
-    }
-
-    fn say(&self, method: &str, mut params: Value) {
+    pub(super) fn say(&self, method: &str, mut params: Value) {
         params["_meta"] = json!({ "io.modelcontextprotocol/subscriptionId": self.id });
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         // A client that has gone hears nothing.

@@ -1,7 +1,7 @@
 //! A guest that decides about calls as its settings say, to the point of breaking the contract.
 //!
-//! `see` names what it wants to see: `facts`, `body`, `answers`, `events`, `tools`, `templates`, `nothing`. `do` names what it does, with what follows the
-//! first `=`.
+//! `see` names what it wants to see: `facts`, `body`, `answers`, `events`, `tools`, `templates`, `nothing`. `on` is the
+//! pattern of methods that concern it, `tools/*` if it is not there. `do` names what it does, with what follows the first `=`.
 
 use std::time::Duration;
 
@@ -72,8 +72,10 @@ impl Calls for Judge {
         }
         let detail = |wanted: bool, detail: Detail| if wanted { detail } else { Detail::Nothing };
         let request = if sees("body") { Detail::Body } else { detail(sees("facts"), Detail::Facts) };
+        let on = setting(&settings, "on");
+        let on = if on.is_empty() { "tools/*" } else { &on };
         let methods =
-            if sees("facts") || sees("body") || sees("answers") || sees("events") { vec!["tools/*"] } else { vec![] };
+            if sees("facts") || sees("body") || sees("answers") || sees("events") { vec![on] } else { vec![] };
         let mut interest = Interest::in_methods(methods);
         interest.request = request;
         interest.answer = detail(sees("answers"), Detail::Body);
