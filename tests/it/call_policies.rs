@@ -142,6 +142,25 @@ async fn what_changes_a_request_comes_too_late_beside_the_upstream() {
 }
 
 #[tokio::test]
+async fn the_answer_of_a_policy_passes_through_those_before_it() {
+    let answer = settings("facts", "answer={'content':[{'type':'text','text':'hello'}]}");
+    let mask = settings("answers", "mask=hello>masked");
+    let late = format!("mode = \"beside\"\n{}", settings("body", "late=not that"));
+    for (policies, expected) in [
+        ([&mask, &answer], ("masked", false)),
+        ([&answer, &mask], ("hello", false)),
+        ([&mask, &format!("mode = \"beside\"\n{answer}")], ("masked", false)),
+        ([&late, &answer], ("not that", true)),
+    ] {
+        let judged = Judged::by(&policies.map(String::as_str)).await;
+        for (client, prefix) in judged.everywhere().await {
+            let result = client.call(&format!("{prefix}read"), json!({ "message": "x" })).await;
+            assert_eq!(said(&result), expected, "{policies:?}: {result}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_refusal_may_be_an_error_with_a_code() {
     let judged = Judged::by(&[&settings("facts", "code=-32003")]).await;
     for (client, prefix) in judged.everywhere().await {

@@ -154,6 +154,31 @@ async fn a_model_may_not_see_it_in_a_task_that_its_client_watches_either() {
 }
 
 #[tokio::test]
+async fn a_model_may_not_see_it_in_the_stored_rest_of_a_result_either() {
+    let stub = Stub::start().await;
+    let (redact, shape) =
+        (|of: &str| policy(of, "redact", "{}"), |of: &str| policy(of, "shape", "{ budget_bytes = 1024 }"));
+    let first = stub.config("first") + &redact("first") + &shape("first");
+    let last = stub.config("last") + &shape("last") + &redact("last");
+    let gateway = Gateway::start(&(first + &last)).await;
+    gateway.healthy(&["first", "last"]).await;
+    let whole = "line\n".repeat(400) + "ask ada@example.com";
+    for upstream in ["first", "last"] {
+        for client in [Client::modern(&gateway, "/mcp"), Client::legacy(&gateway, "/mcp").await] {
+            let cut = client.call(&format!("{upstream}__echo"), json!({ "message": whole })).await;
+            let link = cut["content"].as_array().unwrap().iter().find(|part| part["type"] == "resource_link");
+            let first = link.unwrap()["uri"].as_str().unwrap();
+            let mut read = String::new();
+            for uri in [first.to_owned(), format!("{first}/2")] {
+                let page = client.result("resources/read", json!({ "uri": uri })).await;
+                read += page["contents"][0]["text"].as_str().unwrap();
+            }
+            assert!(read.ends_with("ask [email]"), "{upstream}: {read}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn schemas_that_a_vendor_rejects_are_rewritten_and_one_bad_tool_is_withheld() {
     let schemas = [
         ("plain", json!({ "type": "object", "properties": { "a": { "type": "string" } } })),

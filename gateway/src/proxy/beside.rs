@@ -26,6 +26,16 @@ pub(super) struct EndedCheck {
     failure: Option<String>,
 }
 
+impl EndedCheck {
+    /// The answer, whose failure is noted.
+    pub(super) fn recorded_in(self, record: &mut CallLog) -> Answer {
+        if let Some(why) = self.failure {
+            record.fail(CallOutcome::Denied, why);
+        }
+        self.answer
+    }
+}
+
 impl DecidedCall {
     /// Has a policy decide while the upstream works.
     pub(super) fn check_beside(&mut self, at: usize) {
@@ -65,16 +75,30 @@ impl DecidedCall {
                     let failure = Some(format!("policy {}: {}", policy.name(), denial.text));
                     return Some(EndedCheck { answer: self.refusal(denial), failure });
                 }
-                CallVerdict::Answer(result) => {
-                    let answer = answer::result(&self.request, complete(self.era, result).as_bytes());
-                    return Some(EndedCheck { answer: Answer::whole(200, answer), failure: None });
-                }
+                CallVerdict::Answer(result) => return Some(self.answer_of(at, result).await),
                 CallVerdict::Allow | CallVerdict::Replace(_) | CallVerdict::Ask(_) => {
                     return Some(self.end(too_late(policy)));
                 }
             }
         }
         None
+    }
+
+    /// What the client gets where a policy answers a request before it goes out. Those before it that decide meanwhile decide
+    /// first.
+    pub(super) async fn answered_by(&mut self, at: usize, result: &str) -> EndedCheck {
+        match self.check().await {
+            Some(ended) => ended,
+            None => self.answer_of(at, result).await,
+        }
+    }
+
+    /// What the policies before the one that answers make of its answer.
+    async fn answer_of(&mut self, at: usize, result: &str) -> EndedCheck {
+        self.followed.retain(|(place, _)| *place < at);
+        let answer = answer::result(&self.request, complete(self.era, result).as_bytes());
+        let (answer, failure) = self.whole(answer).await;
+        EndedCheck { answer: Answer::whole(200, answer), failure }
     }
 
     fn end(&self, why: String) -> EndedCheck {
@@ -113,9 +137,6 @@ impl Proxy {
                 },
             }
         };
-        if let Some(why) = ended.failure {
-            record.fail(CallOutcome::Denied, why);
-        }
-        Err(ended.answer)
+        Err(ended.recorded_in(record))
     }
 }

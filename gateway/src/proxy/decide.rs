@@ -54,8 +54,8 @@ impl Proxy {
                 continue;
             }
             let labels = call.labels();
-            let params = if policy.sees_params() { params(&target) } else { None };
-            let asked = policy.before(&call.facts(policy, policies.upstream(), &labels), || params.as_deref()).await;
+            let shown = if policy.sees_params() { params(&target) } else { None };
+            let asked = policy.before(&call.facts(policy, policies.upstream(), &labels), || shown.as_deref()).await;
             let decision = match asked {
                 Asked::Decided(decision) => decision,
                 Asked::Skipped => continue,
@@ -83,7 +83,8 @@ impl Proxy {
                     Some(call.refusal(denial))
                 }
                 CallVerdict::Answer(result) => {
-                    Some(Answer::result(&context.message, complete(context.era, result).into()))
+                    call.show(params(&target));
+                    Some(call.answered_by(at, result).await.recorded_in(record))
                 }
                 CallVerdict::Replace(params) => {
                     let context = changed.get_or_insert_with(|| Box::new(context.clone()));

@@ -36,7 +36,7 @@ pub(super) struct DecidedCall {
     pub(super) name: Option<String>,
     labels: Labels,
     /// The policies that the call concerns, by their places, and what each wants to be told again.
-    followed: Vec<(usize, String)>,
+    pub(super) followed: Vec<(usize, String)>,
     answers: bool,
     events: bool,
     /// What is decided while the upstream works.
