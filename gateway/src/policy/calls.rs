@@ -292,10 +292,11 @@ impl Policy {
         &self,
         of: &UpstreamFacts,
         clients: Option<&str>,
-        entries: &[ListedEntry<'_>],
+        (batch, entries): (Option<String>, &[ListedEntry<'_>]),
     ) -> Result<Vec<EntryVerdict>, PolicyError> {
         let size: usize = entries.iter().map(|(_, name, raw)| name.len() + raw.len()).sum();
-        let upstream = self.told(convert::upstream_of_clients(of, &self.0.settings, clients))?;
+        let mut upstream = self.told(convert::upstream_of_clients(of, &self.0.settings, clients))?;
+        upstream.extensions.extend(batch.map(|batch| ("batch".to_owned(), batch)));
         let told: Vec<wit::Entry> = entries.iter().map(convert::entry).collect();
         let (guest, _slot, mut store) = self.asks_of_calls(&of.name, size).await?;
         let answer = self

@@ -173,10 +173,12 @@ impl CallPolicy {
             let verdict = EntryVerdict::Hide(format!("it is over {BODY} bytes and cannot be looked at"));
             reasons.extend(self.carry_out(verdict, (kind, &listed[at].0), &mut shown[at]));
         }
-        for some in batches(&open, shown) {
+        let all = batches(&open, shown);
+        for (number, some) in all.iter().enumerate() {
             let told = some.iter().filter_map(|at| Some((kind, listed[*at].0.as_str(), shown[*at].as_deref()?)));
             let told: Vec<ListedEntry<'_>> = told.collect();
-            let verdicts = match self.settled(self.policy.entries(of, clients, &told).await) {
+            let batch = (all.len() > 1).then(|| format!("{}/{}", number + 1, all.len()));
+            let verdicts = match self.settled(self.policy.entries(of, clients, (batch, &told)).await) {
                 Asked::Decided(verdicts) => verdicts,
                 Asked::Skipped => continue,
                 Asked::Refused(why) => return Err(why),

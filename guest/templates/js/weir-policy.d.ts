@@ -40,7 +40,8 @@ declare module "weir:policy/types@0.1.0" {
     settings: string;
     /**
      * `account`: which of the `accounts` in the configuration it is. `client-group`: the group of
-     * clients that see the list or make the call (`calls.interest`). What later versions may add.
+     * clients that see the list or make the call (`calls.interest`). `batch`: which part of a long list `calls.entries`
+     * is asked about, and of how many (`2/3`). What later versions may add.
      */
     extensions: Extensions;
   }

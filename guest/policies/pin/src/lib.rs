@@ -12,7 +12,7 @@
 
 mod pins;
 
-use pins::{PinChange, Pins, label};
+use pins::{Batch, PinChange, Pins, label};
 use weir_policy::{Upstream, calls::*, capability::log, json::Json};
 
 struct Pin;
@@ -84,11 +84,12 @@ impl Calls for Pin {
 
     fn entries(of: Upstream, entries: Vec<Entry>) -> Vec<EntryVerdict> {
         let settings = PinSettings::read(&of.settings);
-        match settings.and_then(|settings| Ok((Pins::load()?, settings))) {
+        match settings.and_then(|settings| Ok((Pins::load(Batch::of(&of))?, settings))) {
             Ok((mut pins, settings)) => {
-                let all = entries.iter().map(|entry| verdict(&mut pins, &settings, &of.name, entry)).collect();
-                match pins.save() {
-                    Ok(()) => all,
+                let verdicts = entries.iter().map(|entry| verdict(&mut pins, &settings, &of.name, entry));
+                let all: Result<Vec<_>, String> = verdicts.collect();
+                match all.and_then(|all| pins.save().map(|()| all)) {
+                    Ok(all) => all,
                     Err(why) => hidden(entries.len(), &format!("it cannot be pinned: {why}")),
                 }
             }
@@ -102,28 +103,28 @@ fn hidden(count: usize, why: &str) -> Vec<EntryVerdict> {
     vec![EntryVerdict::Hide(why.to_owned()); count]
 }
 
-fn verdict(pins: &mut Pins, settings: &PinSettings, upstream: &str, entry: &Entry) -> EntryVerdict {
+fn verdict(pins: &mut Pins, settings: &PinSettings, upstream: &str, entry: &Entry) -> Result<EntryVerdict, String> {
     let name = label(entry);
     let Some(body) = pins::described(&entry.body) else {
-        return EntryVerdict::Hide(format!("{name} is no JSON object"));
+        return Ok(EntryVerdict::Hide(format!("{name} is no JSON object")));
     };
-    let (reaction, happened) = match pins.compare(&name, &body, settings.on_new == Reaction::Pin) {
-        PinChange::Same => return EntryVerdict::Show,
+    let (reaction, happened) = match pins.compare(&name, &body, settings.on_new == Reaction::Pin)? {
+        PinChange::Same => return Ok(EntryVerdict::Show),
         PinChange::First => {
             log::info(&format!("{name} is pinned"));
-            return EntryVerdict::Show;
+            return Ok(EntryVerdict::Show);
         }
         PinChange::New => (settings.on_new, "is new"),
         PinChange::Other => (settings.on_change, "says something else than when it was pinned"),
     };
     let advice = format!("see `weir tools diff {upstream}`, then `weir tools approve {upstream} {}`", entry.name);
-    match reaction {
+    Ok(match reaction {
         Reaction::Hide => EntryVerdict::Hide(format!("{name} {happened}; {advice}")),
         Reaction::Pin | Reaction::Report => {
             log::warn(&format!("{name} {happened}; {advice}"));
             EntryVerdict::Show
         }
-    }
+    })
 }
 
 weir_policy::export_calls!(Pin);
@@ -183,6 +184,26 @@ mod tests {
             assert_eq!(shown(settings, &[tool("pay", "a")]), [true], "{settings}: the first list is trusted");
             assert_eq!(shown(settings, &[tool("pay", "a"), tool("new", "b")]), [true, expected], "{settings}");
         }
+    }
+
+    #[test]
+    fn the_first_list_of_each_kind_is_trusted_in_all_its_batches() {
+        let settings = r#"{"on_new":"hide"}"#;
+        let entries = |kind: EntryKind, names: [&str; 2]| names.map(|name| Entry { kind, ..tool(name, "a") });
+        let batch = |text: &str, entries: &[Entry]| {
+            let of = Upstream { extensions: vec![("batch".into(), text.into())], ..upstream(settings) };
+            let verdicts = Pin::entries(of, entries.to_vec());
+            verdicts.iter().map(|verdict| matches!(verdict, EntryVerdict::Show)).collect::<Vec<_>>()
+        };
+        let (one, two) = (entries(EntryKind::Tool, ["a", "b"]), entries(EntryKind::Tool, ["c", "d"]));
+        let three = entries(EntryKind::Tool, ["e", "f"]);
+        assert_eq!(batch("1/3", &one), [true, true]);
+        assert_eq!(batch("2/3", &two), [true, true]);
+        assert_eq!(batch("3/3", &three), [true, true]);
+        assert_eq!(shown(settings, &entries(EntryKind::Prompt, ["a", "b"])), [true, true]);
+        assert_eq!(shown(settings, &entries(EntryKind::Prompt, ["a", "new"])), [true, false]);
+        assert_eq!(batch("1/2", &one), [true, true]);
+        assert_eq!(batch("2/2", &entries(EntryKind::Tool, ["c", "new"])), [true, false]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use sha2::{Digest, Sha256};
 use weir_policy::{
+    Upstream,
     calls::{Entry, EntryKind},
     capability::store::{self, Condition, StoreError},
     json::Json,
@@ -20,6 +21,8 @@ const FULL: usize = 120 << 10;
 const HASHED: &str = "sha256 ";
 /// How often somebody else may write at the same time.
 const TRIES: u32 = 8;
+/// How long the batches of one list may take together, in seconds.
+const LISTING: u32 = 600;
 /// What nobody shows a model, and what may change with each list.
 const UNREAD: [&str; 2] = ["_meta", "icons"];
 
@@ -40,8 +43,25 @@ pub(crate) enum PinChange {
 pub(crate) struct Pins {
     approved: [Json; SHARES],
     changed: [Json; SHARES],
-    is_first: bool,
+    batch: Batch,
+    /// The lists of which entries are here.
+    lists: Vec<FirstListing>,
     writes: Vec<Write>,
+}
+
+/// Which part of a list crosses at once, and whether another follows.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch {
+    is_first: bool,
+    is_last: bool,
+}
+
+/// Whether a list is seen for the first time.
+struct FirstListing {
+    list: String,
+    is_first: bool,
+    /// Whether an earlier batch has said so.
+    is_marked: bool,
 }
 
 /// Puts a text at a label, or takes it away.
@@ -83,10 +103,19 @@ fn sort(value: &mut Json) {
     }
 }
 
+impl Batch {
+    /// Out of the facts about the upstream, where a list crosses in several.
+    pub(crate) fn of(upstream: &Upstream) -> Self {
+        let batch = upstream.extensions.iter().find(|(key, _)| key == "batch");
+        let (number, count) = batch.and_then(|(_, batch)| batch.split_once('/')).unwrap_or(("1", "1"));
+        Self { is_first: number == "1", is_last: number == count }
+    }
+}
+
 impl Pins {
-    pub(crate) fn load() -> Result<Self, String> {
-        let mut pins =
-            Self { approved: Default::default(), changed: Default::default(), is_first: true, writes: Vec::new() };
+    pub(crate) fn load(batch: Batch) -> Result<Self, String> {
+        let (approved, changed) = Default::default();
+        let mut pins = Self { approved, changed, batch, lists: Vec::new(), writes: Vec::new() };
         for key in store::keys("").map_err(told)? {
             let Some((kind, share)) = key.split_once('/').and_then(|(kind, share)| Some((kind, share.parse().ok()?)))
             else {
@@ -95,13 +124,32 @@ impl Pins {
             let all = if kind == "approved" { &mut pins.approved } else { &mut pins.changed };
             let Some(place) = all.get_mut::<usize>(share) else { continue };
             *place = read(&key)?.0;
-            pins.is_first = false;
         }
         Ok(pins)
     }
 
+    /// Whether the list of an entry is seen for the first time. The batches of a list are asked about one after the other.
+    fn is_first(&mut self, label: &str) -> Result<bool, String> {
+        let list = label.split_once('/').map_or(label, |(list, _)| list);
+        if let Some(known) = self.lists.iter().find(|known| known.list == list) {
+            return Ok(known.is_first);
+        }
+        let is_marked = store::get(&marker(list)).map_err(told)?.is_some();
+        let is_known = |share: &Json| match share {
+            Json::Object(members) => {
+                members.iter().any(|(label, _)| label.split_once('/').is_some_and(|(of, _)| of == list))
+            }
+            _ => false,
+        };
+        let is_new = self.batch.is_first && !self.approved.iter().chain(&self.changed).any(is_known);
+        let is_first = is_marked || is_new;
+        self.lists.push(FirstListing { list: list.to_owned(), is_first, is_marked });
+        Ok(is_first)
+    }
+
     /// Compares an entry, and remembers what it says where that is news.
-    pub(crate) fn compare(&mut self, label: &str, text: &str, trusts_new: bool) -> PinChange {
+    pub(crate) fn compare(&mut self, label: &str, text: &str, trusts_new: bool) -> Result<PinChange, String> {
+        let is_first = self.is_first(label)?;
         let share = share(label);
         let pinned = self.approved[share].get(label);
         let is_new = pinned.is_none();
@@ -109,16 +157,16 @@ impl Pins {
             if self.changed[share].get(label).is_some() {
                 self.put("changed", label, None);
             }
-            return PinChange::Same;
+            return Ok(PinChange::Same);
         }
-        if is_new && (self.is_first || trusts_new) {
+        if is_new && (is_first || trusts_new) {
             self.put("approved", label, Some(text));
-            return PinChange::First;
+            return Ok(PinChange::First);
         }
         if !is(self.changed[share].get(label), text) {
             self.put("changed", label, Some(text));
         }
-        if is_new { PinChange::New } else { PinChange::Other }
+        Ok(if is_new { PinChange::New } else { PinChange::Other })
     }
 
     fn put(&mut self, kind: &'static str, label: &str, text: Option<&str>) {
@@ -136,8 +184,20 @@ impl Pins {
                 }
             }
         }
+        for FirstListing { list, is_first, is_marked } in &self.lists {
+            match (is_first, self.batch.is_last) {
+                (true, false) => drop(store::set(&marker(list), b"", LISTING, Condition::Always).map_err(told)?),
+                (true, true) if *is_marked => store::delete(&marker(list)).map_err(told)?,
+                _ => {}
+            }
+        }
         Ok(())
     }
+}
+
+/// The key that is there between the batches of a list that is seen for the first time.
+fn marker(list: &str) -> String {
+    format!("first/{list}")
 }
 
 fn update(key: &str, writes: &[&Write]) -> Result<(), String> {
