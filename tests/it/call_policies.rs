@@ -240,6 +240,22 @@ async fn a_policy_may_answer_itself_and_may_set_headers_and_labels() {
 }
 
 #[tokio::test]
+async fn a_header_of_a_policy_takes_the_place_of_no_credential() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let headers = "headers = { x-api-key = \"of-the-operator\" }\n[[upstreams.judged.policies]]";
+    let config = Judged::config(&stub, directory.path(), &[&settings("facts", "header=x-api-key:of-the-policy")]);
+    let gateway = Gateway::start(&config.replace("[[upstreams.judged.policies]]", headers)).await;
+    gateway.healthy(&["judged"]).await;
+    for client in [Client::legacy(&gateway, "/mcp/judged").await, Client::modern(&gateway, "/mcp/judged")] {
+        client.call("echo", json!({})).await;
+        let keys = stub.asked("tools/call").last().unwrap().headers.get_all("x-api-key").iter().count();
+        assert_eq!(keys, 1);
+        assert_eq!(stub.asked("tools/call").last().unwrap().header("x-api-key"), Some("of-the-operator"));
+    }
+    gateway.logs("a header of a call is not sent").await;
+}
+
+#[tokio::test]
 async fn answers_are_changed_on_their_way_back_in_the_reverse_order() {
     let judged =
         Judged::by(&[&settings("answers", "mask=goodbye>farewell"), &settings("answers", "mask=hello>goodbye")]).await;

@@ -306,7 +306,7 @@ impl SseShared {
     fn head(&self, outgoing: &Outgoing<'_>) -> Vec<(HeaderName, HeaderValue)> {
         *self.credential.lock() = outgoing.credential.cloned();
         let mut head = self.endpoint.aside(self.session.as_ref(), outgoing.credential);
-        head.extend_from_slice(outgoing.headers);
+        self.endpoint.add(&mut head, outgoing.headers);
         head
     }
 }

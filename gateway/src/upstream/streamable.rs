@@ -14,7 +14,7 @@ use weir_oauth::proof;
 use crate::{
     config::{HttpReach, Timeouts},
     http::{self, HeaderName, HeaderValue, HttpClient, HttpProxy, HttpTarget, Method, Request, Response},
-    telemetry::printable,
+    telemetry::{LogThrottle, printable},
 };
 
 use super::{
@@ -49,6 +49,8 @@ pub(super) struct HttpEndpoint {
     address: Url,
     times: http::HttpTimeouts,
     configured: Vec<(HeaderName, HeaderValue)>,
+    /// Tells of headers that requests have already.
+    repeated: LogThrottle,
     /// The longest message, in bytes.
     pub(super) limit: usize,
 }
@@ -84,7 +86,8 @@ impl HttpEndpoint {
             })
             .collect();
         let address = reach.url.as_url().clone();
-        Ok(Self { client, target, url: reach.url.to_string(), address, times, configured, limit })
+        let (url, repeated) = (reach.url.to_string(), LogThrottle::default());
+        Ok(Self { client, target, url, address, times, configured, repeated, limit })
     }
 
     /// Posts a message; whatever the server says is the reply.
@@ -107,7 +110,7 @@ impl HttpEndpoint {
                 head.push((http::MCP_NAME, header_value(&headers::encode_value(name))?));
             }
         }
-        head.extend_from_slice(outgoing.headers);
+        self.add(&mut head, outgoing.headers);
         let response =
             self.send(&self.target, Method::POST, &head, outgoing.credential, Some(outgoing.body.clone())).await?;
         Ok((response, head))
@@ -150,6 +153,19 @@ impl HttpEndpoint {
         let mut head = self.head(None, session, credential, ACCEPT_BOTH);
         head.push((http::CONTENT_TYPE, JSON));
         head
+    }
+
+    /// Adds what goes along with one call. What the operator has configured, and a credential, is sent once.
+    pub(super) fn add(&self, head: &mut RequestHeaders, more: &[(HeaderName, HeaderValue)]) {
+        let known = head.len();
+        for (name, value) in more {
+            if !head[..known].iter().any(|(there, _)| there == name) {
+                head.push((name.clone(), value.clone()));
+            } else if self.repeated.is_due() {
+                let (url, header) = (&self.url, name.as_str());
+                tracing::warn!(url, header, "a header of a call is not sent: the request has one of this name");
+            }
+        }
     }
 
     /// Host and port of the address.
