@@ -380,6 +380,15 @@ async fn what_is_only_tried_out_changes_nothing_and_is_logged() {
 }
 
 #[tokio::test]
+async fn a_policy_that_changes_a_call_leaves_what_others_would_have_decided_in_the_log() {
+    let shadow = settings("facts", "deny=no") + "\nmode = \"shadow\"";
+    let judged = Judged::by(&[&shadow, &settings("body", "swap=hello>goodbye")]).await;
+    let result = Client::modern(&judged.gateway, "/mcp/judged").call("echo", json!({ "message": "hello" })).await;
+    assert_eq!(said(&result), ("goodbye", false));
+    judged.gateway.logs("would deny: no").await;
+}
+
+#[tokio::test]
 async fn a_policy_that_fails_refuses_its_calls_or_is_skipped_as_configured() {
     for (see, what) in [
         ("facts", "trap"),

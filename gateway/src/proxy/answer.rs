@@ -295,13 +295,19 @@ impl CallLog {
     /// Notes what the rules have decided.
     pub(super) fn decided(&mut self, decision: &Decision) {
         self.rule.clone_from(&decision.rule);
-        self.shadow = decision.shadow.as_ref().map(ToString::to_string);
+        if let Some(would) = &decision.shadow {
+            self.shadowed(&would.to_string());
+        }
     }
 
-    /// Notes what a policy would have decided that is only tried out.
+    /// Notes what a rule or a policy would have decided that is only tried out.
     pub(super) fn shadowed(&mut self, would: &str) {
-        let before = self.shadow.take().map(|before| before + "; ").unwrap_or_default();
-        self.shadow = Some(before + would);
+        match &mut self.shadow {
+            // A rule is asked again about a request that a policy has changed.
+            Some(before) if before.split("; ").any(|one| one == would) => {}
+            Some(before) => *before = format!("{before}; {would}"),
+            None => self.shadow = Some(would.to_owned()),
+        }
     }
 
     /// Where policies put what they say of the call.
