@@ -85,6 +85,22 @@ async fn texts_of_calls_are_recorded_only_where_that_is_wanted() {
 }
 
 #[tokio::test]
+async fn what_a_policy_remembers_of_a_call_is_recorded_with_its_texts_only() {
+    for bodies in [false, true] {
+        let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+        let config = config(&stub, directory.path(), "{ see = \"facts answers\", do = \"memory=of-ada\" }", bodies);
+        let gateway = Gateway::start_with(&config, &[("TOKEN", "a-token-of-a-stub")]).await;
+        recorded(&gateway, directory.path()).await;
+        let read = || fs::read_to_string(directory.path().join("questions.jsonl")).unwrap();
+        until("the question about the answer is recorded", || read().contains("\"ask\":\"after\"")).await;
+        // The settings have it, too.
+        let lines: Vec<Value> = read().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let memory = |line: &Value| [&line["with"]["memory"], &line["answer"]["memory"]].map(|text| text == "of-ada");
+        assert_eq!(lines.iter().flat_map(memory).any(|is_there| is_there), bodies, "{lines:?}");
+    }
+}
+
+#[tokio::test]
 async fn recording_begins_and_ends_with_a_reload() {
     let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
     let settings = "{ see = \"facts\", do = \"deny=no\" }";

@@ -127,12 +127,14 @@ impl RecordedQuestion {
     fn leave_out_bodies(&mut self) -> bool {
         let mut any = false;
         let mut mask = |text: Option<&mut Value>| {
-            if let Some(text @ Value::String(_)) = text {
+            if let Some(text @ Value::String(_)) = text.filter(|text| text.as_str() != Some("")) {
                 *text = MASK.into();
                 any = true;
             }
         };
         mask(self.with.get_mut("params"));
+        mask(self.with.get_mut("memory"));
+        mask(self.answer.as_mut().and_then(|answer| answer.get_mut("memory")));
         let what = self.with.get_mut("what").and_then(Value::as_object_mut);
         what.into_iter().flatten().for_each(|(_, text)| mask(Some(text)));
         let entries = self.with.get_mut("entries").and_then(Value::as_array_mut);
