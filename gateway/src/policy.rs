@@ -14,6 +14,7 @@ mod error;
 mod grant;
 mod host;
 mod json;
+mod kept;
 mod limits;
 mod guest_log;
 mod load;

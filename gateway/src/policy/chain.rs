@@ -4,7 +4,6 @@
 //! facts are kept, and where a policy that fails is dealt with.
 
 use std::{
-    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,11 +22,10 @@ use crate::{
 use super::{
     AnswerDecision, CallDecision, CallInterest, CallQuestion, ClientGroups, Content, Detail, EntryVerdict, ListedEntry,
     Policy, PolicyError,
+    kept::{KeptDecision, KeptDecisions},
     limits::{BODY, CLIENT_CLASSES},
 };
 
-/// How many decisions of one policy are kept.
-const KEPT: usize = 4096;
 /// How many entries of lists cross to a policy at once.
 const ENTRIES: usize = 256;
 
@@ -37,16 +35,8 @@ pub struct CallPolicy {
     interest: CallInterest,
     mode: PolicyMode,
     on_failure: PolicyFailure,
-    kept: Mutex<HashMap<[u8; 32], KeptDecision>>,
+    kept: Mutex<KeptDecisions>,
     failures: RateLimiter,
-}
-
-#[derive(Clone)]
-struct KeptDecision {
-    decision: Arc<CallDecision>,
-    until: Instant,
-    /// The subject whose call it was about; empty where nobody is known.
-    subject: Box<str>,
 }
 
 /// The policies of one upstream.
@@ -136,7 +126,7 @@ impl CallPolicy {
         match (&decided, kept) {
             (Ok(decision), _) if decision.ttl_seconds > 0 => self.keep(key, about, decision),
             // What it said before is not its last word any more.
-            (Ok(_), Some(_)) => drop(self.kept.lock().remove(&key)),
+            (Ok(_), Some(_)) => self.kept.lock().remove(&key),
             (Err(why), Some(kept)) if self.on_failure == PolicyFailure::LastGood => {
                 self.tell(why, "its last decision stands");
                 return Asked::Decided(kept.decision);
@@ -226,16 +216,10 @@ impl CallPolicy {
     }
 
     fn keep(&self, key: [u8; 32], about: &CallQuestion<'_>, decision: &Arc<CallDecision>) {
-        let until = Instant::now() + Duration::from_secs(decision.ttl_seconds.into());
+        let now = Instant::now();
+        let until = now + Duration::from_secs(decision.ttl_seconds.into());
         let subject = about.principal.map_or("", |principal| &principal.subject).into();
-        let mut kept = self.kept.lock();
-        if kept.len() >= KEPT
-            && !kept.contains_key(&key)
-            && let Some(one) = of_most(&kept)
-        {
-            kept.remove(&one);
-        }
-        kept.insert(key, KeptDecision { decision: Arc::clone(decision), until, subject });
+        self.kept.lock().insert(key, KeptDecision { decision: Arc::clone(decision), until, subject }, now);
     }
 
     fn settled<T>(&self, decided: Result<T, PolicyError>) -> Asked<T> {
@@ -371,15 +355,6 @@ impl CallPolicies {
     }
 }
 
-/// A decision of the subject that has the most: who calls under many names of clients or asks for many things loses their
-/// own.
-fn of_most(kept: &HashMap<[u8; 32], KeptDecision>) -> Option<[u8; 32]> {
-    let mut counts: HashMap<&str, usize> = HashMap::new();
-    kept.values().for_each(|one| *counts.entry(&one.subject).or_default() += 1);
-    let (most, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    kept.iter().find(|(_, one)| &*one.subject == most).map(|(key, _)| *key)
-}
-
 /// The entries in parts that cross at once, none over the longest message.
 fn batches<'a>(open: &'a [usize], shown: &[Option<String>]) -> Vec<&'a [usize]> {
     let (mut parts, mut start, mut size) = (Vec::new(), 0, 0);
@@ -434,33 +409,5 @@ impl FactsHash {
     fn texts<'a>(&mut self, texts: impl Iterator<Item = &'a String> + Clone) {
         self.0.update(texts.clone().count().to_le_bytes());
         texts.for_each(|text| self.text(text));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-    use super::*;
-    use crate::policy::CallVerdict;
-
-    #[test]
-    fn who_has_the_most_decisions_loses_one() {
-        let decision = Arc::new(CallDecision {
-            verdict: CallVerdict::Allow,
-            headers: Vec::new(),
-            labels: Vec::new(),
-            memory: String::new(),
-            ttl_seconds: 60,
-        });
-        let mut kept = HashMap::new();
-        for (number, subject) in [(1, "eve"), (2, "eve"), (3, "ada"), (4, "eve"), (5, "ada")] {
-            let (decision, until) = (Arc::clone(&decision), Instant::now());
-            kept.insert([number; 32], KeptDecision { decision, until, subject: subject.into() });
-        }
-        assert_eq!(&*kept[&of_most(&kept).unwrap()].subject, "eve");
-        kept.retain(|_, one| &*one.subject == "ada");
-        assert_eq!(&*kept[&of_most(&kept).unwrap()].subject, "ada");
-        assert_eq!(of_most(&HashMap::new()), None);
     }
 }
