@@ -35,6 +35,18 @@ use weir_flow::facts;
 
 use crate::telemetry::metrics::PolicyMetrics;
 
+use self::{
+    bindings::exports::weir::policy::credentials::Decision,
+    convert::{Broken, TooMuch},
+    engine::EngineShared,
+    guest_log::{GuestLines, GuestLogRate, Readable, redacted},
+    host::HostState,
+    limits::{
+        Busy, HANDOVER, InstanceSlot, InstanceSlots, Meter, Overgrown, ProcessorTime, Spent, WALL, WALL_WITH_WAITING,
+    },
+    load::Loaded,
+    record::{QuestionName, contract_json},
+};
 pub use self::{
     calls::{
         AnswerDecision, AnswerVerdict, CallDecision, CallInterest, CallQuestion, CallVerdict, ClientGroups, Content,
@@ -47,17 +59,6 @@ pub use self::{
     record::{QuestionRecorder, RecordedQuestion, mask_token},
     service::{Service, ServiceRequest, ServiceResponse},
     store::{PolicyStore, PolicyStoreCondition, PolicyStoreError},
-};
-use self::{
-    convert::{Broken, TooMuch},
-    engine::EngineShared,
-    guest_log::{GuestLines, GuestLogRate, Readable, redacted},
-    host::HostState,
-    limits::{
-        Busy, HANDOVER, InstanceSlot, InstanceSlots, Meter, Overgrown, ProcessorTime, Spent, WALL, WALL_WITH_WAITING,
-    },
-    load::Loaded,
-    record::{QuestionName, contract_json},
 };
 
 /// Where the text of secrets comes from, for the policies that may read it.
@@ -195,12 +196,12 @@ impl Policy {
             .await;
         let asked = QuestionName { function: "decide", upstream: &question.upstream.name, call: "" };
         self.record(asked, || [("about", contract_json(&about))], &answer, &store);
-        match convert::decision(answer?, question).map_err(|Broken(rule)| self.fault(PolicyFault::Malformed(rule)))? {
-            facts::CredentialDecision::Stop(text) => {
-                Ok(facts::CredentialDecision::Stop(redacted(&text, &readable).into_owned()))
-            }
-            decision => Ok(decision),
-        }
+        let answer = match answer? {
+            // As it is: once it is fit for a log, a secret of several lines is another text.
+            Decision::Stop(text) => Decision::Stop(redacted(&text, &readable).into_owned()),
+            answer => answer,
+        };
+        convert::decision(answer, question).map_err(|Broken(rule)| self.fault(PolicyFault::Malformed(rule)))
     }
 
     /// Whether an instance can be made of it, within the limits of a question. Nothing is asked.

@@ -17,6 +17,7 @@ use wasmtime_wasi::{
     cli::{IsTerminal, StdoutStream},
     p2::{OutputStream, Pollable, StreamResult},
 };
+use weir_mcp::json;
 
 use super::{
     bindings::weir::policy::log,
@@ -84,7 +85,9 @@ impl Drop for GuestLines {
     fn drop(&mut self) {
         if let Some(printed) = self.printed.take() {
             let printed = printed.take();
-            for line in String::from_utf8_lossy(&printed).lines().filter(|line| !line.trim().is_empty()) {
+            let printed = String::from_utf8_lossy(&printed);
+            // Before it is split: a secret may have several lines.
+            for line in redacted(&printed, &self.secrets).lines().filter(|line| !line.trim().is_empty()) {
                 self.write(log::Level::Debug, line);
             }
         }
@@ -114,14 +117,17 @@ impl GuestLogRate {
     }
 }
 
-/// A guest's text without the secrets that it has read, as far as it says them as they are.
+/// A guest's text without the secrets that it has read, as far as it says them as they are, or quoted.
 pub(super) fn redacted<'a>(text: &'a str, secrets: &[(String, String)]) -> Cow<'a, str> {
     /// What is shorter is no secret, and may well be part of a word.
     const SHORTEST: usize = 4;
     let mut text = Cow::Borrowed(text);
     for (name, secret) in secrets.iter().filter(|(_, secret)| secret.len() >= SHORTEST) {
-        if text.contains(secret) {
-            text = Cow::Owned(text.replace(secret, &format!("[secret {name}]")));
+        let quoted = json::quote(secret);
+        for form in [secret, quoted.trim_matches('"')] {
+            if text.contains(form) {
+                text = Cow::Owned(text.replace(form, &format!("[secret {name}]")));
+            }
         }
     }
     text

@@ -230,6 +230,29 @@ async fn a_secret_that_a_guest_has_read_is_masked_in_what_it_logs() {
     assert!(!text.contains("the text of token"), "{text}");
 }
 
+#[tokio::test]
+async fn a_secret_of_several_lines_or_with_quotes_is_masked_too() {
+    struct Pem;
+
+    impl weir::policy::Secrets for Pem {
+        fn read(&self, _: &str) -> Option<String> {
+            Some("the \"first\" line\nthe second line".to_owned())
+        }
+    }
+
+    let page = Page::default();
+    let _log = page.open(tracing::Level::DEBUG);
+    let load = |settings: &str| {
+        try_load("leaker", weir_guests::LEAKER, &[PolicyGrant::Log, PolicyGrant::Secrets], settings).unwrap()
+    };
+    load("").decide(&question(&["token"], None), &Pem).await.unwrap_err();
+    let text = page.text();
+    assert!(text.contains("[secret token]"), "{text}");
+    assert!(!text.contains("first") && !text.contains("second line"), "{text}");
+    let stopped = load(r#"{"stop":true}"#).decide(&question(&["token"], None), &Pem).await;
+    assert_eq!(stopped, Ok(CredentialDecision::Stop("it is [secret token]".into())));
+}
+
 /// A service that answers nobody before it is told to.
 struct Closed(tokio::sync::Semaphore, AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! A guest that panics with a secret in its mouth.
+//! A guest that panics with a secret in its mouth, or stops with it if its settings say `stop`.
 
 use weir_policy::{
     Credentials, Decision, Question,
@@ -8,9 +8,13 @@ use weir_policy::{
 struct Leaker;
 
 impl Credentials for Leaker {
-    fn decide(_: Question) -> Decision {
+    fn decide(question: Question) -> Decision {
+        let secret = secrets::read("token");
+        if question.upstream.settings.contains("stop") {
+            return Decision::Stop(format!("it is {}", secret.unwrap_or_default()));
+        }
         log::panics();
-        panic!("it is {:?}", secrets::read("token"))
+        panic!("it is {secret:?}")
     }
 }
 
