@@ -6,6 +6,11 @@
 
 use weir_policy::{Upstream, calls::*};
 
+/// What brings texts of an upstream. The result of a task comes with `tasks/get` and with the events of
+/// `subscriptions/listen` since 2026-07-28.
+const METHODS: [&str; 6] =
+    ["tools/call", "resources/read", "prompts/get", "tasks/result", "tasks/get", "subscriptions/listen"];
+
 struct MaskCards;
 
 impl Calls for MaskCards {
@@ -13,7 +18,7 @@ impl Calls for MaskCards {
         Ok(Interest {
             answer: Detail::Body,
             event: Detail::Body,
-            ..Interest::in_methods(["tools/call", "resources/read", "prompts/get", "tasks/result"])
+            ..Interest::in_methods(METHODS)
         })
     }
 
