@@ -386,6 +386,8 @@ async fn a_policy_that_changes_a_call_leaves_what_others_would_have_decided_in_t
     let result = Client::modern(&judged.gateway, "/mcp/judged").call("echo", json!({ "message": "hello" })).await;
     assert_eq!(said(&result), ("goodbye", false));
     judged.gateway.logs("would deny: no").await;
+    // Both are of one file.
+    judged.gateway.logs("two policies of this upstream share a store").await;
 }
 
 #[tokio::test]

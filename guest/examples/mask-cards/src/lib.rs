@@ -15,11 +15,7 @@ struct MaskCards;
 
 impl Calls for MaskCards {
     fn wants(_settings: String) -> Result<Interest, String> {
-        Ok(Interest {
-            answer: Detail::Body,
-            event: Detail::Body,
-            ..Interest::in_methods(METHODS)
-        })
+        Ok(Interest { answer: Detail::Body, event: Detail::Body, ..Interest::in_methods(METHODS) })
     }
 
     fn before(_: Call, _: Option<String>) -> Decision {
