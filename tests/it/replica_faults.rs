@@ -15,7 +15,7 @@ use weir_tests::redis::Redis;
 use weir_tests::stub::Offer;
 use weir_tests::terminal::ENVIRONMENT;
 use weir_tests::wait::{PATIENCE, until};
-use weir_tests::{Client, Gateway, Issuer, Request, Stub};
+use weir_tests::{Client, Gateway, Issuer, Request, Stub, paths};
 
 use crate::replicas::{LOST, call, config, echo, echoes, event_id, listen, pair, say, stub};
 
@@ -466,4 +466,23 @@ async fn an_upgrade_among_others_ends_no_session() {
         echoes_soon(gateway, &resident).await;
     }
     assert!(!next.log().contains("leads to another gateway"), "{}", next.log());
+}
+
+#[tokio::test]
+async fn an_upgrade_to_a_replica_address_that_cannot_be_had_leaves_the_old_process_alone() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let good = config(&redis, &stub.config("stub"));
+    let bad = good.replace("127.0.0.1:0", "192.0.2.1:9000");
+    let old = Gateway::start_at_with(free_port(), &good, &ENVIRONMENT).await;
+    old.healthy(&["stub"]).await;
+    let file = old.directory().join("bad.toml");
+    let head = format!("listen = \"{}\"\ncache_dir = {:?}\n", old.address(), paths::cache());
+    std::fs::write(&file, head + &bad).unwrap();
+    let mut weir = tokio::process::Command::new(paths::weir());
+    weir.args(["serve", "--upgrade", "--config"]).arg(file).env("XDG_STATE_HOME", old.directory());
+    let ended = weir.envs(ENVIRONMENT).output().await.unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("`replica.listen`"), "{said}");
+    assert!(!old.log().contains("SIGQUIT"), "it was asked for its sockets: {}", old.log());
+    echoes(&old, &Client::legacy(&old, "/mcp/stub").await).await;
 }

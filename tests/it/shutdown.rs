@@ -232,6 +232,27 @@ async fn weir_upgrade_starts_the_next_process_and_loses_no_call() {
     assert_eq!(alone.status.code(), Some(1), "nobody is there to take over from");
 }
 
+/// Nobody else serves any more, so its end would be the end of the service.
+#[tokio::test]
+async fn weir_upgrade_leaves_a_process_that_serves_and_cannot_be_asked() {
+    let mut old = Gateway::start_at(free_port(), "").await;
+    let address = old.address();
+    // In the way of the socket for operators.
+    std::fs::create_dir(old.directory().join(format!("weir/admin-{address}/socket~"))).unwrap();
+    let mut weir = tokio::process::Command::new(weir_tests::paths::weir());
+    weir.args(["upgrade", "--json", "--config"]).arg(old.directory().join("weir.toml"));
+    weir.env("XDG_STATE_HOME", old.directory()).kill_on_drop(true).stdout(Stdio::piped()).stderr(Stdio::null());
+    let upgraded = weir.spawn().unwrap().wait_with_output();
+    let (upgraded, ended) = tokio::join!(upgraded, old.end());
+    let (upgraded, ended) = (upgraded.unwrap(), ended.code());
+    let said: Value = serde_json::from_slice(&upgraded.stdout).unwrap_or_default();
+    assert!(upgraded.status.success() && ended == Some(0), "{said} {}", old.log());
+    assert_eq!(Request::get("/healthz").send(address).await.status, 200);
+    let new = rustix::process::Pid::from_raw(said["process"].as_i64().unwrap().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(new, Signal::TERM).unwrap();
+    until("the new process has ended", || std::net::TcpStream::connect(address).is_err()).await;
+}
+
 /// A legacy server that opens sessions and never answers the end of one.
 struct Silent {
     address: std::net::SocketAddr,

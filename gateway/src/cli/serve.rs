@@ -118,6 +118,7 @@ pub(super) fn gateway(
     let callers = Authenticator::new(&config, &manager).context("the tokens of callers cannot be checked")?;
     let authorization = AuthorizationServer::new(&config, &callers).context("Weir cannot issue tokens")?;
     let listener = Listener::new(config.tls.as_ref())?;
+    let gateways = ReplicaListener::bind(&config, &manager)?;
     let inherited = if upgrade {
         let path = upgrade::path(&config).context("the login store has no place, which sockets are handed over at")?;
         match running::process_id(&config) {
@@ -142,7 +143,7 @@ pub(super) fn gateway(
     let reloader = Reloader::new((written, policies), assembler, upstreams, &manager, settings.clone());
     process::run(|sockets| async move {
         let parts = (snapshot, reloader, settings);
-        serve(&config, (listener, sockets), parts, (callers, authorization), (&manager, view)).await
+        serve(&config, (listener, sockets), parts, (callers, authorization), (&manager, gateways, view)).await
     })
     .context("the gateway met a fault in weir")??;
     Ok(ExitCode::SUCCESS)
@@ -153,7 +154,7 @@ async fn serve(
     (listener, sockets): (Listener, ListenFds),
     (snapshot, reloader, settings): (Arc<Snapshot>, Option<Reloader>, ServerSettings),
     (callers, authorization): (Authenticator, Option<AuthorizationServer>),
-    (manager, view): (&Arc<CredentialManager>, Option<LiveView>),
+    (manager, gateways, view): (&Arc<CredentialManager>, Option<ReplicaListener>, Option<LiveView>),
 ) -> anyhow::Result<()> {
     let (reload, asked) = mpsc::channel(1);
     let hangups = tokio::spawn(hear_hangups(io::stdin().is_terminal(), reload.clone()));
@@ -161,7 +162,6 @@ async fn serve(
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let certificate = tokio::spawn(task::or_never(listener.tls().cloned().map(TlsFiles::follow)));
     let keys = callers.api_keys().cloned();
-    let gateways = ReplicaListener::bind(config, manager)?;
     let registry = gateways.as_ref().map(|gateways| Arc::clone(gateways.registry()));
     let (app, proxy) = app(config, snapshot, (callers, authorization), (manager, registry), &root);
     read_store(&proxy, keys.as_deref(), manager).await;

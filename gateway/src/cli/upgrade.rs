@@ -8,12 +8,18 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use rustix::process::{Pid, test_kill_process};
 use tokio::time::{Instant, sleep};
+
+use crate::http::Method;
 
 use super::running::{RunningGateway, process_at};
 
 /// How long the new process may take until it serves. It compiles policies that are new to this version.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long the new process may take, after the old one ended, to show its socket for operators or to fail.
+const LAST_LOOK: Duration = Duration::from_secs(10);
 
 /// How often to look whether it does.
 const LOOK: Duration = Duration::from_millis(50);
@@ -39,7 +45,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
             bail!("no gateway serves {} here for this user; `weir serve` starts one", config.display());
         };
         let mut new = start(options).context("the new process cannot be started")?;
-        let end = Instant::now() + PATIENCE;
+        let mut end = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = new.try_wait()? {
                 bail!("the new process ended ({status}), and process {old} goes on. Its log says why");
@@ -48,10 +54,17 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
             if process_at(&socket).await.is_some_and(|id| id.as_raw_pid().unsigned_abs() == new.id()) {
                 break;
             }
+            if test_kill_process(old).is_err() {
+                end = end.min(Instant::now() + LAST_LOOK);
+            }
             if Instant::now() >= end {
-                new.kill()?;
-                new.wait()?;
-                bail!("the new process did not serve within {} seconds and was ended", PATIENCE.as_secs());
+                if goes_on(&options.gateway, &socket, old).await {
+                    new.kill()?;
+                    new.wait()?;
+                    bail!("the new process did not serve within {} seconds and was ended", PATIENCE.as_secs());
+                }
+                eprintln!("`weir status` cannot ask process {}. Its log says why", new.id());
+                break;
             }
             sleep(LOOK).await;
         }
@@ -68,6 +81,15 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         ))?;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Whether the process before still serves. One that has handed over its sockets drains.
+async fn goes_on(gateway: &RunningGateway, socket: &str, old: Pid) -> bool {
+    if process_at(socket).await != Some(old) {
+        return false;
+    }
+    let status = gateway.ask(socket, Method::GET, "/status").await;
+    status.is_ok_and(|status| status["state"] != "draining")
 }
 
 /// It outlives this command: its own group, and nothing to read.
