@@ -76,6 +76,8 @@ pub struct Proxy {
     registry: Option<Arc<SessionRegistry>>,
     /// Approved calls that go on when their clients come back.
     continued: Arc<approval::ContinuedCalls>,
+    /// Turns true when the gateway ends.
+    stopping: tokio::sync::watch::Sender<bool>,
 }
 
 /// One message from a client, with what goes along.
@@ -163,6 +165,7 @@ impl Proxy {
             tasks: None,
             registry: None,
             continued: Arc::default(),
+            stopping: tokio::sync::watch::Sender::default(),
         }
     }
 

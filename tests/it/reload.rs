@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::{io::AsyncReadExt, net::TcpStream};
 use weir_tests::client::answer;
 use weir_tests::peer::Launch;
+use weir_tests::process::runs;
 use weir_tests::wait::until;
 use weir_tests::{Client, Gateway, Peer, Request, Stub, paths};
 
@@ -109,6 +110,28 @@ async fn a_call_ends_at_the_upstream_that_it_began_with() {
         assert_eq!(said["result"]["content"][0]["text"], "kept", "{said}");
     }
     until("nobody listens to the old one", || before.listeners() == 0 && before.subscriptions() == 0).await;
+}
+
+#[tokio::test]
+async fn a_shutdown_after_a_reload_lets_calls_at_changed_processes_end() {
+    let before = Launch::everything().config("every");
+    let mut gateway = Gateway::start(&before).await;
+    gateway.healthy(&["every"]).await;
+    let client = Client::legacy(&gateway, "/mcp").await;
+    client.call("every__echo", json!({ "message": "the process runs" })).await;
+    let arguments = json!({ "duration": 4, "steps": 4 });
+    let named = json!({ "name": "every__trigger-long-running-operation", "arguments": arguments });
+    let (id, request) = client.request("tools/call", named);
+    let address = gateway.address();
+    let call = tokio::spawn(async move { answer(request.send(address).await, id).await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    reload(&gateway, &format!("{before}timeouts = {{ overall = \"2m\" }}\n")).await;
+    let children = gateway.children();
+    gateway.signal(Signal::TERM);
+    let said = call.await.unwrap();
+    assert!(said["result"]["content"][0]["text"].as_str().unwrap_or_default().contains("completed"), "{said}");
+    assert_eq!(gateway.end().await.code(), Some(0), "{}", gateway.log());
+    assert!(children.iter().all(|(id, _)| !runs(*id)), "a process outlives the gateway: {children:?}");
 }
 
 #[tokio::test]

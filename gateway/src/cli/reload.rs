@@ -135,9 +135,24 @@ impl Reloader {
         self.failure.subscribe()
     }
 
-    /// Reloads whenever the file has changed, and when it is `asked` to, until it is dropped.
-    pub(super) async fn run(mut self, proxy: Arc<Proxy>, mut asked: mpsc::Receiver<ReloadRequest>) {
-        let (mut closing, mut loading) = (JoinSet::new(), JoinSet::new());
+    /// Reloads whenever the file has changed, and when it is `asked` to, until `stop` turns true. Ends when what reloads have
+    /// left is closed.
+    pub(super) async fn run(
+        mut self,
+        proxy: Arc<Proxy>,
+        asked: mpsc::Receiver<ReloadRequest>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut closing = JoinSet::new();
+        tokio::select! {
+            () = self.watch(&proxy, asked, &mut closing) => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+        closing.join_all().await;
+    }
+
+    async fn watch(&mut self, proxy: &Arc<Proxy>, mut asked: mpsc::Receiver<ReloadRequest>, closing: &mut JoinSet<()>) {
+        let mut loading = JoinSet::new();
         for pending in mem::take(&mut self.pending) {
             loading.spawn_blocking(|| pending.wait());
         }
@@ -152,7 +167,7 @@ impl Reloader {
                     None => return,
                 },
                 Some(Ok((name, loaded))) = loading.join_next() => {
-                    self.finish(&name, loaded, &proxy, &mut closing).await;
+                    self.finish(&name, loaded, proxy, closing).await;
                     continue;
                 }
                 () = tokio::time::sleep(LOOK) => None,
@@ -173,7 +188,7 @@ impl Reloader {
                 }
             };
             let changes = match &now {
-                Some(now) => self.take(now, &proxy, &mut closing).await,
+                Some(now) => self.take(now, proxy, closing).await,
                 None => Err(UNREAD.to_owned()),
             };
             if let Err(why) = &changes {

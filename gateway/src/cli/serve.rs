@@ -172,7 +172,8 @@ async fn serve(
     catalog.start().await;
     let background = tokio::spawn(look_after(Arc::clone(manager), Arc::clone(&proxy), keys));
     let reload_failure = reloader.as_ref().map(Reloader::failure);
-    let reloading = tokio::spawn(task::or_never(reloader.map(|reloader| reloader.run(Arc::clone(&proxy), asked))));
+    let (reloads, stopped) = watch::channel(false);
+    let reloading = reloader.map(|reloader| tokio::spawn(reloader.run(Arc::clone(&proxy), asked, stopped)));
     let summary = tokio::spawn(summary::run(format!("{root}/mcp"), Arc::clone(&proxy), view));
     let leave = leave_sessions(&proxy, manager);
     let listening = Arc::clone(&settings.listen);
@@ -204,7 +205,8 @@ async fn serve(
     if let Some(shutdown) = port {
         shutdown.send_replace(true);
     }
-    [reloading, certificate, summary].iter().for_each(JoinHandle::abort);
+    [certificate, summary].iter().for_each(JoinHandle::abort);
+    reloads.send_replace(true);
     shutdown.send_replace(true);
     let drained = async {
         let (serving, ()) = tokio::join!(serving, replica::drain(&proxy, DRAIN, gateways));
@@ -220,7 +222,7 @@ async fn serve(
     }
     drop(admin);
     tokio::select! {
-        () = close(&catalog, &proxy) => {}
+        () = close(&catalog, &proxy, reloading) => {}
         again = signalled() => again?,
     }
     write_store(&proxy, manager).await;
@@ -400,7 +402,7 @@ async fn watch_keys(keys: Option<Arc<ApiKeys>>) {
 }
 
 /// Ends what is open at the upstreams, and every process. Those that are starting may take a while to clean up.
-async fn close(catalog: &Catalog, proxy: &Arc<Proxy>) {
+async fn close(catalog: &Catalog, proxy: &Arc<Proxy>, reloading: Option<JoinHandle<()>>) {
     catalog.stop().await;
     // All at once, for each may take as long as its upstream is silent.
     let mut ending = JoinSet::new();
@@ -410,6 +412,10 @@ async fn close(catalog: &Catalog, proxy: &Arc<Proxy>) {
     }
     ending.join_all().await;
     proxy.stop().await;
+    // What reloads have left.
+    if let Some(reloading) = reloading {
+        drop(reloading.await);
+    }
     let stop = |upstream: &Arc<Upstream>| {
         let upstream = Arc::clone(upstream);
         async move { upstream.stop().await }

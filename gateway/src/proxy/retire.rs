@@ -94,27 +94,28 @@ impl Proxy {
     }
 
     /// Closes what a configuration has left, each part when the calls that use it are over, or have had the time that they
-    /// may take.
+    /// may take. The end of the gateway ends that time too.
     pub async fn close(self: &Arc<Self>, retired: Retired) {
         let Retired { upstreams, sessions, channels, hidden } = retired;
         let mut closing = JoinSet::new();
         for session in sessions {
             let proxy = Arc::clone(self);
             closing.spawn(async move {
-                over(session.patience(), || session.is_busy()).await;
+                proxy.over(session.patience(), || session.is_busy()).await;
                 proxy.end(&session).await;
             });
         }
         for (session, upstream, channel) in channels {
+            let proxy = Arc::clone(self);
             closing.spawn(async move {
-                over(upstream.timeouts.longest(), || session.is_busy_at(&upstream)).await;
+                proxy.over(upstream.timeouts.longest(), || session.is_busy_at(&upstream)).await;
                 upstream.close(session.caller().as_ref(), &channel).await;
             });
         }
         for (session, upstream) in hidden {
             let proxy = Arc::clone(self);
             closing.spawn(async move {
-                over(upstream.timeouts.longest(), || session.is_busy_at(&upstream)).await;
+                proxy.over(upstream.timeouts.longest(), || session.is_busy_at(&upstream)).await;
                 // Not if the rules have given it back meanwhile.
                 if !sees(&proxy.snapshot(), &session, &upstream)
                     && let Some(channel) = session.channels.leave(&upstream)
@@ -125,27 +126,32 @@ impl Proxy {
             });
         }
         for (upstream, shared) in upstreams {
+            let proxy = Arc::clone(self);
             closing.spawn(async move {
-                over(upstream.timeouts.longest(), || upstream.is_in_use()).await;
+                proxy.over(upstream.timeouts.longest(), || upstream.is_in_use()).await;
                 shared.close().await;
                 upstream.stop().await;
             });
         }
         closing.join_all().await;
     }
+
+    /// Resolves when nothing `runs` any more, has had its time, or the proxy stops.
+    async fn over(&self, limit: Duration, runs: impl Fn() -> bool) {
+        let ended = async {
+            while runs() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let mut stopping = self.stopping.subscribe();
+        tokio::select! {
+            _ = tokio::time::timeout(limit, ended) => {}
+            _ = stopping.wait_for(|stopping| *stopping) => {}
+        }
+    }
 }
 
 /// Whether a session's caller may know of an upstream there.
 fn sees(snapshot: &Snapshot, session: &Session, upstream: &Upstream) -> bool {
     is_allowed(snapshot, &session.endpoint, session.caller().as_ref(), upstream, Item::Any)
-}
-
-/// Resolves when nothing `runs` any more, or has had its time.
-async fn over(limit: Duration, runs: impl Fn() -> bool) {
-    let ended = async {
-        while runs() {
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    drop(tokio::time::timeout(limit, ended).await);
 }

@@ -191,8 +191,9 @@ impl Proxy {
         self.pool.reap(idle).await;
     }
 
-    /// Ends all of them.
+    /// Ends all of them, and the time of what reloads have left.
     pub async fn stop(&self) {
+        self.stopping.send_replace(true);
         self.pending.stop();
         self.pool.stop().await;
     }
