@@ -112,18 +112,16 @@ impl Upstream {
         if verdict == Verdict::Up && self.guard.is_quiet.load(Ordering::Acquire) {
             return;
         }
-        let event = {
-            let mut state = self.guard.state.lock();
-            let random = getrandom::u32().unwrap_or_default();
-            let event = state.breaker.ended(admission, verdict, self.guard.start.elapsed(), random);
-            if verdict == Verdict::Down {
-                why.clone_into(&mut state.why);
-            }
-            let is_quiet = state.breaker.state() == BreakerState::Closed && state.breaker.failures() == 0;
-            self.guard.is_quiet.store(is_quiet, Ordering::Release);
-            event
-        };
+        let mut state = self.guard.state.lock();
+        let random = getrandom::u32().unwrap_or_default();
+        let event = state.breaker.ended(admission, verdict, self.guard.start.elapsed(), random);
+        if verdict == Verdict::Down {
+            why.clone_into(&mut state.why);
+        }
+        let is_quiet = state.breaker.state() == BreakerState::Closed && state.breaker.failures() == 0;
+        self.guard.is_quiet.store(is_quiet, Ordering::Release);
         if let Some(event) = event {
+            // Under the lock: of two changes the later one must be observed last.
             self.handle(event, why);
         }
     }
