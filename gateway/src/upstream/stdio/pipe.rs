@@ -11,8 +11,6 @@ use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 use weir_mcp::Message;
 
-use crate::telemetry::printable;
-
 use super::StdioError;
 use super::startup::Startup;
 use super::write_queue::QueueReader;
@@ -233,7 +231,7 @@ impl StderrRate {
 
 fn log_line(name: &str, line: &[u8], startup: &Startup, rate: &mut StderrRate) {
     // Colours too, which a server may well write.
-    let text = startup.note(printable(&String::from_utf8_lossy(line)).into_owned());
+    let text = startup.note(&String::from_utf8_lossy(line));
     if !text.is_empty() && rate.allows(name) {
         info!(target: "upstream::stderr", upstream = name, "{text}");
     }

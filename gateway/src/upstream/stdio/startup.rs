@@ -3,6 +3,7 @@
 //! A process that downloads before it serves leaves its input unread. So silence tells nothing of the server before the
 //! process reads, and a process that ends with its input unread has crashed rather than disliked what it was asked.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use rustix::io::ioctl_fionread;
 use tokio::sync::watch;
 
-use crate::config::ProcessLimits;
+use crate::{config::ProcessLimits, telemetry::printable};
 
 use super::confinement::complaint;
 
@@ -30,7 +31,7 @@ pub(super) struct Startup {
     heard: AtomicBool,
     input: watch::Sender<Input>,
     errors: Mutex<VecDeque<String>>,
-    /// What it was given and must not be shown, the longest first.
+    /// The lines of what it was given and must not be shown, the longest first.
     secrets: Vec<String>,
     limits: ProcessLimits,
     /// The limit that a line has complained of last.
@@ -46,9 +47,13 @@ enum Input {
 }
 
 impl Startup {
-    pub(super) fn new(mut secrets: Vec<String>, limits: ProcessLimits) -> Self {
-        secrets.retain(|secret| secret.len() >= SECRET);
-        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    pub(super) fn new(secrets: Vec<String>, limits: ProcessLimits) -> Self {
+        // Each line of a secret by itself, as it comes and as it is shown.
+        let lines = secrets.iter().flat_map(|secret| secret.lines()).map(str::trim);
+        let forms = lines.flat_map(|line| [line.to_owned(), printable(line).into_owned()]);
+        let mut secrets: Vec<_> = forms.filter(|secret| secret.len() >= SECRET).collect();
+        secrets.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        secrets.dedup();
         Self {
             heard: AtomicBool::new(false),
             input: watch::Sender::new(Input::Empty),
@@ -112,13 +117,10 @@ impl Startup {
         self.has_read()
     }
 
-    /// A line of its standard error, without the secrets that it was given; the last ones are kept.
-    pub(super) fn note(&self, mut line: String) -> String {
-        for secret in &self.secrets {
-            if line.contains(secret) {
-                line = line.replace(secret, "***");
-            }
-        }
+    /// A line of its standard error, fit to be shown and without the secrets that it was given; the last ones are kept.
+    pub(super) fn note(&self, line: &str) -> String {
+        // Once before a long line is cut, and once when no colour is left in the middle of a secret.
+        let line = self.masked(&printable(&self.masked(line))).into_owned();
         if let Some(key) = complaint(&self.limits, &line) {
             *self.complaint.lock() = Some(key);
         }
@@ -130,6 +132,13 @@ impl Startup {
             }
         }
         line
+    }
+
+    fn masked<'a>(&self, line: &'a str) -> Cow<'a, str> {
+        self.secrets.iter().fold(Cow::Borrowed(line), |line, secret| match line.contains(secret) {
+            true => Cow::Owned(line.replace(secret, "***")),
+            false => line,
+        })
     }
 
     /// The key of the limit that it has complained of, if any.
@@ -161,19 +170,35 @@ mod tests {
         let startup =
             Startup::new(vec!["hush-hush".into(), "hush-hush-more".into(), "short".into()], ProcessLimits::default());
         assert_eq!(startup.last_lines(), None);
-        assert_eq!(startup.note("key=hush-hush-more! short".into()), "key=***! short");
+        assert_eq!(startup.note("key=hush-hush-more! short"), "key=***! short");
         assert_eq!(startup.last_lines().as_deref(), Some("key=***! short"));
         for number in 0..100 {
-            startup.note(format!("  line {number}\u{e9}"));
+            startup.note(&format!("  line {number}\u{e9}"));
         }
         let last = startup.last_lines().unwrap();
         assert!(last.starts_with("line 80\u{e9} | ") && last.ends_with(" | line 99\u{e9}"), "{last}");
-        startup.note("x\u{e9}".repeat(4000));
+        startup.note(&"x\u{e9}".repeat(4000));
         assert!(startup.last_lines().unwrap().len() <= BYTES);
         startup.hear();
-        startup.note("later".into());
+        startup.note("later");
         assert_eq!(startup.last_lines(), None);
         assert!(startup.all_last_lines().ends_with("later"));
+    }
+
+    #[test]
+    fn each_line_of_a_secret_is_hidden_also_beside_what_is_not_shown() {
+        let key = "-----BEGIN PRIVATE KEY-----\r\nMIIEvQIBADAN\r\n  \"id\": \"tab\there\"\n}\n";
+        let startup = Startup::new(vec![key.into(), "hush-hush".into()], ProcessLimits::default());
+        for (line, shown) in [
+            ("key: MIIEvQIBADAN;", "key: ***;"),
+            ("\"id\": \"tab\there\"", "***"),
+            ("hush\u{1b}[31m-hush", "***"),
+            ("}", "}"),
+        ] {
+            assert_eq!(startup.note(line), shown);
+        }
+        let long = startup.note(&("x".repeat(4093) + "hush-hush"));
+        assert!(!long.contains("hus"), "{long}");
     }
 
     #[tokio::test]
