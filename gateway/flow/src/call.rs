@@ -197,11 +197,11 @@ impl OpenChannel {
         CallStep::Attempt(SendAttempt(self.0))
     }
 
-    /// Nobody was there, at `elapsed` since the start of the call; that may be over in a moment.
-    pub fn failed(self, why: String, elapsed: Duration) -> CallStep {
+    /// There was no channel, at `elapsed` since the start of the call; that may be over in a moment.
+    pub fn failed(self, why: SendError, elapsed: Duration) -> CallStep {
         let mut call = self.0;
         call.attempts += 1;
-        call.again(elapsed, None, Failure::Unreachable(why))
+        call.again(elapsed, None, why.into())
     }
 }
 

@@ -117,7 +117,11 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
                 let waiting = why.is_for_caller().then(|| Arc::new(CatalogSnapshot::waiting(upstream.name())));
                 let kept = absence.grace(Instant::now()).filter(|_| entry.knows(wanted));
                 let pause = kept.map_or(again, |left| again.min(left));
-                upstream.observe(failed(&why, wanted, Instant::now() + pause));
+                // A limit of Weir says nothing of an upstream that has been reached.
+                let is_limit = matches!(why, ConnectError::Limit(_));
+                if !is_limit || upstream.status().state == UpstreamState::Connecting {
+                    upstream.observe(failed(&why, wanted, Instant::now() + pause));
+                }
                 reported = Some(why);
                 if kept.is_none() {
                     catalog.publish(&entry, FetchResult::Nothing { era: wanted, waiting });
@@ -182,6 +186,13 @@ impl Refresher<'_> {
             let view = match fetched {
                 Ok(Ok(view)) => view,
                 Ok(Err(SendError::SessionLost)) => return Ok(()),
+                // What it offered stays: this says nothing of it.
+                Ok(Err(SendError::Full(why))) if self.entry.knows(self.wanted) => {
+                    tracing::warn!(upstream = self.upstream.name(), error = %why, "its lists are not fetched anew yet");
+                    task::back_off(asking).await;
+                    continue;
+                }
+                Ok(Err(SendError::Full(why))) => return Err(ConnectError::Limit(why)),
                 // Some say hello to everybody and ask for a credential later.
                 Ok(Err(SendError::Refused(refusal))) if !*refused => {
                     *refused = true;

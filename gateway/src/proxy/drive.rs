@@ -48,8 +48,8 @@ pub(super) trait Codec: Send {
 pub(super) enum Stop {
     /// It came to nothing.
     Failed(Failure),
-    /// Nobody is there, which may be over in a moment.
-    Outage(String),
+    /// Nobody is there, or a limit of Weir leaves no connection, which may be over in a moment.
+    Outage(SendError),
     /// Weir has the answer.
     Answered(Box<Answer>),
     /// Somebody must sign in first.
@@ -78,7 +78,8 @@ impl From<ConnectError> for Stop {
             ConnectError::OtherEra { .. } => Self::OtherEra,
             ConnectError::SignIn(needed) => Self::SignIn(needed),
             ConnectError::Full(reached) => Self::Full(reached),
-            ConnectError::Outage(why) => Self::Outage(why),
+            ConnectError::Outage(why) => Self::Outage(SendError::Unsent(why)),
+            ConnectError::Limit(why) => Self::Outage(SendError::Full(why)),
             ConnectError::Silent(why) => Self::Failed(Failure::Unreachable(why)),
             ConnectError::Crashed { why, after } => {
                 let why = format!("{why}; the next one may start in {} s", after.as_secs() + 1);
@@ -159,7 +160,7 @@ impl<'a> CallDriver<'a> {
                     match tokio::time::timeout(self.left(), codec.open()).await {
                         Ok(Ok(())) => state.opened(),
                         Ok(Err(Stop::Outage(why))) => {
-                            spans.fail(&SendError::Unsent(why.clone()));
+                            spans.fail(&why);
                             state.failed(why, self.start.elapsed())
                         }
                         Ok(Err(stop)) => {
@@ -307,7 +308,7 @@ impl Proxy {
                 return Answer::full(context.message.id(), &reached);
             }
             Stop::Failed(failure) => failure,
-            Stop::Outage(why) => Failure::Unreachable(why),
+            Stop::Outage(why) => why.into(),
             Stop::OtherEra => Failure::Policy("speaks one era of MCP at one time and the other at another".into()),
         };
         if let (Failure::TimedOut(_), Some(running)) = (&failure, running) {

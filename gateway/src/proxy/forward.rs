@@ -168,7 +168,8 @@ async fn open_again(proxy: &Weak<Proxy>, session: &Weak<Session>, upstream: &Arc
                 ConnectError::Outage(_)
                 | ConnectError::Silent(_)
                 | ConnectError::Crashed { .. }
-                | ConnectError::Full(_),
+                | ConnectError::Full(_)
+                | ConnectError::Limit(_),
             ) => {}
             Err(why) => {
                 let upstream = upstream.name();

@@ -35,7 +35,9 @@ where
     loop {
         *attempts += 1;
         match open().await {
-            Err(ConnectError::Outage(_)) if *attempts < MAX_ATTEMPTS && upstream.take_retry() => {
+            Err(ConnectError::Outage(_) | ConnectError::Limit(_))
+                if *attempts < MAX_ATTEMPTS && upstream.take_retry() =>
+            {
                 task::back_off(&mut backoff).await;
             }
             ended => return ended,

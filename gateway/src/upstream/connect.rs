@@ -70,6 +70,9 @@ pub enum ConnectError {
     /// There are as many processes as there may be.
     #[error("{0}")]
     Full(Reached),
+    /// Weir has as many connections to it as it may; the text names the limit.
+    #[error("{0}")]
+    Limit(String),
     /// It does not speak this era; the other one it speaks, or may speak.
     #[error("it speaks only the {other} era of MCP and this client the {wanted} one")]
     OtherEra {
@@ -110,14 +113,14 @@ impl ConnectError {
             Self::Denied(_) => "policy",
             Self::Unauthorized(_) | Self::SignIn(_) | Self::Personal => "authentication",
             Self::Crashed { .. } => CRASHED,
-            Self::Full(_) => "limit",
+            Self::Full(_) | Self::Limit(_) => "limit",
             Self::OtherEra { .. } => "protocol",
         }
     }
 
     /// Whether time alone may mend it.
     pub const fn is_temporary(&self) -> bool {
-        matches!(self, Self::Outage(_) | Self::Silent(_) | Self::Crashed { .. })
+        matches!(self, Self::Outage(_) | Self::Silent(_) | Self::Crashed { .. } | Self::Limit(_))
     }
 
     /// Whether whoever calls can mend it by signing in.

@@ -42,6 +42,8 @@ enum Pulse {
     Misses,
     /// It has said that the connection is of no more use.
     Stops,
+    /// It was not asked, for a limit of Weir.
+    Unasked,
 }
 
 /// How the health of a server changed.
@@ -89,6 +91,7 @@ impl Health {
             }
             self.next = Instant::now() + self.rhythm.every;
             match tokio::time::timeout(self.rhythm.patience, ask()).await.unwrap_or(Pulse::Misses) {
+                Pulse::Unasked => {}
                 Pulse::Beats if self.unanswered == 0 => {}
                 Pulse::Beats => {
                     self.unanswered = 0;
@@ -124,6 +127,7 @@ impl Upstream {
                 Pulse::Beats
             }
             Err(SendError::SessionLost | SendError::Refused(_)) => Pulse::Stops,
+            Err(SendError::Full(_)) => Pulse::Unasked,
             Err(_) if !lease.channel.alive() => Pulse::Stops,
             Err(_) => Pulse::Misses,
         }
@@ -153,7 +157,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_misses_three_times_is_lost() {
-        use Pulse::{Beats, Misses, Stops};
+        use Pulse::{Beats, Misses, Stops, Unasked};
         assert_eq!(felt(QUICK, &[Misses, Misses, Misses]).await, [HealthChange::Weak; 3]);
         let changes = felt(QUICK, &[Beats, Misses, Beats, Beats, Misses, Misses, Beats, Stops]).await;
         assert_eq!(
@@ -161,6 +165,7 @@ mod tests {
             [HealthChange::Weak, HealthChange::Well, HealthChange::Weak, HealthChange::Weak, HealthChange::Well]
         );
         assert_eq!(felt(QUICK, &[Beats, Stops]).await, []);
+        assert_eq!(felt(QUICK, &[Misses, Unasked, Unasked, Stops]).await, [HealthChange::Weak]);
     }
 
     #[tokio::test]

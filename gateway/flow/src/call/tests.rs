@@ -69,7 +69,7 @@ fn tries_to_open_and_to_send_are_attempts_alike() {
     for _ in 1..MAX_ATTEMPTS {
         let CallStep::Wait(pause) = step else { panic!("tried again: {step:?}") };
         let CallStep::Open(open) = pause.over() else { panic!("a channel is looked for") };
-        step = open.failed("nobody is there".into(), AT);
+        step = open.failed(SendError::Unsent("nobody is there".into()), AT);
     }
     assert_eq!(failure(step), Failure::Unreachable("nobody is there".into()));
 }
@@ -154,7 +154,7 @@ proptest! {
                 CallStep::Open(state) if opens => state.opened(),
                 CallStep::Open(state) => {
                     tried += 1;
-                    state.failed("nobody is there".into(), now)
+                    state.failed(SendError::Unsent("nobody is there".into()), now)
                 }
                 CallStep::Wait(state) => {
                     now += state.pause();

@@ -274,7 +274,7 @@ impl InputLoop {
         let failed = |failure: &Failure| failure_message(Some(self.id()), self.upstream.name(), failure);
         match stop {
             Stop::OtherEra => InputItem::OtherEra,
-            Stop::Outage(why) => self.stopped(Stop::Failed(Failure::Unreachable(why))),
+            Stop::Outage(why) => self.stopped(Stop::Failed(why.into())),
             Stop::Failed(failure) => {
                 let failure = match failure {
                     Failure::TimedOut(_) => Failure::TimedOut(self.upstream.timeouts.overall),

@@ -51,6 +51,8 @@ pub(super) struct NegotiationDriver<'a> {
     refused: Option<Refusal>,
     /// Why there is no other credential.
     denied: Option<CredentialError>,
+    /// The limit of Weir that kept a request from being sent.
+    limit: Option<String>,
     /// A child process that has been started and may be asked in both eras.
     start: Option<StartedProcess>,
     opened: Option<Lease>,
@@ -103,6 +105,7 @@ impl<'a> NegotiationDriver<'a> {
             credential: None,
             refused: None,
             denied: None,
+            limit: None,
             start: None,
             opened: None,
         }
@@ -190,6 +193,10 @@ impl<'a> NegotiationDriver<'a> {
             (Some(why), _) => return Err(why.into()),
             (None, _) => self.attempt(how).await,
         };
+        // It says nothing of the upstream.
+        if let Some(limit) = self.limit.take() {
+            return Err(ConnectError::Limit(limit));
+        }
         let (name, transport, era) = (self.upstream.name(), how.transport, how.era);
         tracing::debug!(upstream = name, %transport, %era, ?outcome, "attempt");
         let tried = format!("{transport}, {era}");
@@ -362,10 +369,12 @@ impl<'a> NegotiationDriver<'a> {
         })
     }
 
-    /// Notes what was refused, for the next credential.
+    /// Notes what was refused, for the next credential, and by which limit of Weir.
     fn failed(&mut self, why: SendError) -> Outcome {
-        if let SendError::Refused(refusal) = &why {
-            self.refused = Some(refusal.clone());
+        match &why {
+            SendError::Refused(refusal) => self.refused = Some(refusal.clone()),
+            SendError::Full(limit) => self.limit = Some(limit.clone()),
+            _ => {}
         }
         why.into()
     }
