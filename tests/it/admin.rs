@@ -12,7 +12,9 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json as value};
 use weir_tests::wait::{until, within};
-use weir_tests::{Client, Gateway, Peer, Stub, paths};
+use weir_tests::{Authority, Client, Gateway, Issuer, Peer, Stub, paths};
+
+use crate::sign_in::{AUDIENCE, guarded};
 
 /// A server that asks for a login, and an address where nobody listens.
 async fn start() -> (Gateway, Peer) {
@@ -394,4 +396,20 @@ async fn the_options_of_the_log_choose_what_is_written_and_how() {
         let line = found.unwrap_or_else(|| panic!("no line has {has}"));
         assert!(!line.contains(has_not) && !line.contains('\u{1b}'), "{line}");
     }
+}
+
+#[tokio::test]
+async fn an_upstream_that_each_caller_signs_in_to_is_not_told_to_be_down() {
+    let (authority, issuer) = (Authority::start(3600), Issuer::start().await);
+    let (_stub, config) = guarded(&authority, "theirs", "principal").await;
+    let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", issuer.issuer());
+    let gateway = Gateway::start(&(auth + &config)).await;
+    let state = || json(&status(&gateway, &["--json"]))["upstreams"][0]["state"].clone();
+    until("it is known to its callers only", || state() == "auth_required").await;
+    let lines = [r#"weir_upstream_healthy{upstream="theirs"} 1"#, r#"weir_upstream_failures{upstream="theirs"} 0"#];
+    let text = metrics(&gateway);
+    assert!(lines.iter().all(|line| text.lines().any(|each| each == *line)), "{text}");
+    let shown = status(&gateway, &["--json"]);
+    assert_eq!(shown.status.code(), Some(0), "{shown:?}");
+    assert_eq!(json(&shown)["upstreams"][0]["login"]["state"], "of_each_caller", "{shown:?}");
 }

@@ -62,6 +62,8 @@ pub enum Observation {
         /// What it said.
         trouble: Trouble,
     },
+    /// It wants a login of each caller, so Weir cannot reach it by itself. That is no failure.
+    OfEachCaller(Trouble),
     /// How it stands in an era that only some clients speak.
     InOtherEra(Option<Trouble>),
     /// Whether it answers the probe.
@@ -135,6 +137,9 @@ impl Supervision {
             Observation::Unauthorized { ended, trouble } => {
                 self.failures = self.failures.saturating_add(1);
                 self.reach = Reach::Unauthorized { ended, trouble };
+            }
+            Observation::OfEachCaller(trouble) => {
+                (self.reach, self.failures) = (Reach::Unauthorized { ended: false, trouble }, 0);
             }
             Observation::InOtherEra(trouble) => (self.in_other_era, self.probe_in_other_era) = (trouble, None),
             Observation::ProbedInOtherEra(trouble) => self.probe_in_other_era = trouble,
@@ -277,6 +282,7 @@ mod tests {
             maybe().prop_map(Observation::Reached),
             Just(Observation::Unreached(trouble("unreachable"))),
             any::<bool>().prop_map(|ended| Observation::Unauthorized { ended, trouble: trouble("authentication") }),
+            Just(Observation::OfEachCaller(trouble("authentication"))),
             maybe().prop_map(Observation::InOtherEra),
             maybe().prop_map(Observation::Probed),
             maybe().prop_map(Observation::ProbedInOtherEra),

@@ -358,7 +358,8 @@ fn failed(why: &ConnectError, wanted: Option<Era>, retry: Instant) -> Observatio
     match why {
         _ if wanted.is_some() => Observation::InOtherEra(Some(trouble)),
         ConnectError::SignIn(needed) => Observation::Unauthorized { ended: needed.ended, trouble },
-        ConnectError::Unauthorized(_) | ConnectError::Personal => Observation::Unauthorized { ended: false, trouble },
+        ConnectError::Personal => Observation::OfEachCaller(Trouble { retry: None, ..trouble }),
+        ConnectError::Unauthorized(_) => Observation::Unauthorized { ended: false, trouble },
         _ => Observation::Unreached(trouble),
     }
 }

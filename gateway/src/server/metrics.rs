@@ -19,7 +19,6 @@ use prometheus_client::{
     registry::Registry,
 };
 use serde_json::Value;
-use weir_flow::UpstreamState;
 
 use crate::{
     counters::{
@@ -182,9 +181,7 @@ fn latency<'a>(to: &mut impl MetricSink, all: impl Iterator<Item = (&'a str, &'a
 /// How each upstream stands.
 fn states(to: &mut impl MetricSink, upstreams: &[&Upstream]) -> fmt::Result {
     let statuses: Vec<_> = upstreams.iter().map(|upstream| (upstream.name(), upstream.status())).collect();
-    let healthy = statuses
-        .iter()
-        .map(|(name, status)| ([("upstream", *name)], u64::from(status.state == UpstreamState::Healthy)));
+    let healthy = upstreams.iter().map(|upstream| ([("upstream", upstream.name())], u64::from(upstream.is_well())));
     gauge(to, "upstream_healthy", "1 while the upstream is healthy, else 0", healthy)?;
     let failures = statuses.iter().map(|(name, status)| ([("upstream", *name)], u64::from(status.failures)));
     gauge(to, "upstream_failures", "How often in a row the upstream could not be reached", failures)?;

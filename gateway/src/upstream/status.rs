@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use weir_flow::{Observation, Supervision, UpstreamState, facts::Transport};
+use weir_flow::{BreakerState, Observation, Supervision, UpstreamState, facts::Transport};
 use weir_mcp::Era;
 
 use super::{ServerIdentity, Upstream, UpstreamTransport, crashes::CRASHED};
@@ -80,6 +80,15 @@ impl Upstream {
             (status.failures, status.retry) = (crash_loop.count, status.retry.max(Some(crash_loop.until)));
         }
         status
+    }
+
+    /// Whether nothing is wrong with it. One that each caller signs in to is well while its calls pass.
+    pub fn is_well(&self) -> bool {
+        match self.status().state {
+            UpstreamState::Healthy => true,
+            UpstreamState::AuthRequired => self.is_personal && self.guard().breaker == BreakerState::Closed,
+            _ => false,
+        }
     }
 
     /// Takes note of what somebody has seen of it: the only way to change its state.
