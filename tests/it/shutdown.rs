@@ -208,25 +208,27 @@ async fn weir_upgrade_starts_the_next_process_and_loses_no_call() {
         let mut command = tokio::process::Command::new(weir_tests::paths::weir());
         command.args(["upgrade", "--config"]).arg(state.join("weir.toml"));
         command.env("XDG_STATE_HOME", &state).kill_on_drop(true);
-        // The next process keeps the standard error, so that nobody may wait for its end.
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap().wait_with_output()
     };
     let upgraded = weir().await.unwrap();
     let said = String::from_utf8_lossy(&upgraded.stdout).into_owned();
     assert!(upgraded.status.success(), "{said}{}", old.log());
+    assert!(upgraded.stderr.is_empty(), "its log is no matter of the caller: {upgraded:?}");
+    until("both log to one place", || old.log().matches("listening on http").count() == 2).await;
     let new = said.strip_prefix("Process ").and_then(|rest| rest.split(' ').next()?.parse::<i32>().ok());
     let new = rustix::process::Pid::from_raw(new.unwrap()).unwrap();
     old.logs("stopping: running calls may finish").await;
     stub.release(1);
     assert_eq!(held.await.unwrap()["result"]["content"][0]["text"], "finished");
-    assert_eq!(old.end().await.code(), Some(0), "{}", old.log());
+    old.logs("\"stopped\"").await;
     done.store(1, Ordering::Relaxed);
     for calls in calling {
         assert!(calls.await.unwrap() > 0);
     }
     rustix::process::kill_process(new, Signal::TERM).unwrap();
     until("the new process has ended", || std::net::TcpStream::connect(address).is_err()).await;
+    assert_eq!(old.end().await.code(), Some(0), "{}", old.log());
 
     let alone = weir().await.unwrap();
     assert_eq!(alone.status.code(), Some(1), "nobody is there to take over from");
@@ -242,15 +244,16 @@ async fn weir_upgrade_leaves_a_process_that_serves_and_cannot_be_asked() {
     let mut weir = tokio::process::Command::new(weir_tests::paths::weir());
     weir.args(["upgrade", "--json", "--config"]).arg(old.directory().join("weir.toml"));
     weir.env("XDG_STATE_HOME", old.directory()).kill_on_drop(true).stdout(Stdio::piped()).stderr(Stdio::null());
-    let upgraded = weir.spawn().unwrap().wait_with_output();
-    let (upgraded, ended) = tokio::join!(upgraded, old.end());
-    let (upgraded, ended) = (upgraded.unwrap(), ended.code());
-    let said: Value = serde_json::from_slice(&upgraded.stdout).unwrap_or_default();
-    assert!(upgraded.status.success() && ended == Some(0), "{said} {}", old.log());
-    assert_eq!(Request::get("/healthz").send(address).await.status, 200);
-    let new = rustix::process::Pid::from_raw(said["process"].as_i64().unwrap().try_into().unwrap()).unwrap();
-    rustix::process::kill_process(new, Signal::TERM).unwrap();
-    until("the new process has ended", || std::net::TcpStream::connect(address).is_err()).await;
+    let upgraded = async {
+        let upgraded = weir.spawn().unwrap().wait_with_output().await.unwrap();
+        assert!(upgraded.status.success(), "{upgraded:?}");
+        assert_eq!(Request::get("/healthz").send(address).await.status, 200);
+        let said: Value = serde_json::from_slice(&upgraded.stdout).unwrap();
+        let new = rustix::process::Pid::from_raw(said["process"].as_i64().unwrap().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(new, Signal::TERM).unwrap();
+    };
+    let ((), ended) = tokio::join!(upgraded, old.end());
+    assert_eq!(ended.code(), Some(0), "{}", old.log());
 }
 
 /// A legacy server that opens sessions and never answers the end of one.

@@ -2,13 +2,17 @@
 
 use std::{
     env,
-    os::unix::process::CommandExt,
+    fs::File,
+    os::unix::{fs::OpenOptionsExt, process::CommandExt},
     process::{Child, Command, ExitCode, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context, bail};
-use rustix::process::{Pid, test_kill_process};
+use rustix::{
+    fs::OFlags,
+    process::{Pid, test_kill_process},
+};
 use tokio::time::{Instant, sleep};
 
 use crate::http::Method;
@@ -44,7 +48,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         let Some(old) = process_at(&socket).await else {
             bail!("no gateway serves {} here for this user; `weir serve` starts one", config.display());
         };
-        let mut new = start(options).context("the new process cannot be started")?;
+        let mut new = start(options, old).context("the new process cannot be started")?;
         let mut end = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = new.try_wait()? {
@@ -92,11 +96,15 @@ async fn goes_on(gateway: &RunningGateway, socket: &str, old: Pid) -> bool {
     status.is_ok_and(|status| status["state"] != "draining")
 }
 
-/// It outlives this command: its own group, and nothing to read.
-fn start(options: &Options) -> anyhow::Result<Child> {
+/// It outlives this command: its own group, nothing to read, and its log where that of the process before goes.
+fn start(options: &Options, old: Pid) -> anyhow::Result<Child> {
     let (config, listen) = options.gateway.options();
     let mut command = Command::new(env::current_exe()?);
-    command.args(["serve", "--upgrade", "--config"]).arg(config);
+    // It shares the terminal, if there is one: no place for a table.
+    command.args(["serve", "--upgrade", "--plain", "--config"]).arg(config);
+    if let Some(log) = standard_error(old) {
+        command.stderr(log);
+    }
     if let Some(address) = listen {
         command.args(["--listen", &address.to_string()]);
     }
@@ -104,4 +112,10 @@ fn start(options: &Options) -> anyhow::Result<Child> {
         command.arg("--allow-plaintext-token-store");
     }
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).spawn()?)
+}
+
+/// Where a process writes its log, if that can be opened: a socket, such as that of journald, cannot.
+fn standard_error(process: Pid) -> Option<File> {
+    let path = format!("/proc/{}/fd/2", process.as_raw_pid());
+    File::options().append(true).custom_flags(OFlags::NOCTTY.bits().cast_signed()).open(path).ok()
 }
