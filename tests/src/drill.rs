@@ -46,6 +46,8 @@ pub struct Scale {
     pub store_outage: Duration,
     /// Whether clients on the official SDKs call too.
     pub sdks: bool,
+    /// Whether calls of the healthy upstream must stay about as fast as normally.
+    pub is_timed: bool,
 }
 
 impl Scale {
@@ -63,6 +65,7 @@ impl Scale {
         kill_pause: Duration::from_secs(1),
         store_outage: Duration::from_secs(1),
         sdks: false,
+        is_timed: false,
     };
     /// As `make drill` has it.
     pub const FULL: Self = Self {
@@ -78,6 +81,7 @@ impl Scale {
         kill_pause: Duration::from_secs(5),
         store_outage: Duration::from_secs(12),
         sdks: true,
+        is_timed: true,
     };
 }
 

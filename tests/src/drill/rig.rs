@@ -15,7 +15,10 @@ use crate::{Gateway, Stub};
 
 /// How much more the gateway may hold afterwards: descriptors, threads, child processes, KiB of memory. Connections that rest
 /// are descriptors, and there may be one more for each client.
-const SLACK: [u64; 4] = [24, 4, 0, 32 * 1024];
+pub(super) const SLACK: Held = [24, 4, 0, 32 * 1024];
+
+/// Calls of the healthy upstream are never too slow below this, however fast they normally are.
+const FLOOR: Duration = Duration::from_millis(50);
 
 /// How long it may take until the gateway has given back what it held.
 const SETTLE: Duration = Duration::from_secs(40);
@@ -39,7 +42,7 @@ pub(super) struct Rig {
 }
 
 /// What a gateway holds at one moment, as [`SLACK`] lists it.
-type Held = [u64; 4];
+pub(super) type Held = [u64; 4];
 
 impl Rig {
     /// Starts a gateway with these upstreams, one of them `faulty`, and one that is well.
@@ -102,15 +105,18 @@ impl Rig {
         sleep(self.scale.normal).await;
         let (normal, warm) = (well.stop().await, faulty.stop().await);
         let mut failures: Vec<_> = normal.failures.iter().chain(&warm.failures).cloned().collect();
-        let before = self.settled().await;
+        let before = settled(&self.gateway).await;
         let (well, faulty) = self.loads(self.tolerance).await;
         fault(&mut self).await;
         let back = faulty.recovers().await;
         let (calls, told) = (well.stop().await, faulty.stop().await);
         failures.extend(calls.failures.iter().chain(&told.failures).cloned());
         failures.extend(twice(&self.well).map(|text| format!("the healthy upstream ran {text} twice")));
-        let after = self.returns_to(before).await;
-        failures.extend(grown(before, after));
+        if self.scale.is_timed {
+            failures.extend(slowed(&normal, &calls));
+        }
+        let after = returns_to(&self.gateway, before, SLACK).await;
+        failures.extend(grown(before, after, SLACK));
         let report = report(&normal, &calls, &told, back, before, after);
         if failures.is_empty() {
             return Ok(report);
@@ -119,42 +125,49 @@ impl Rig {
         failures.push(last_lines(&self.gateway.log()));
         Err(failures)
     }
+}
 
-    /// What the gateway holds when that does not change any more.
-    async fn settled(&self) -> Held {
-        let (end, mut last) = (Instant::now() + SETTLE, self.held());
-        loop {
-            sleep(Duration::from_millis(500)).await;
-            let now = self.held();
-            if now[..3] == last[..3] || Instant::now() > end {
-                return now;
-            }
-            last = now;
+/// What the gateway holds when that does not change any more.
+pub(super) async fn settled(gateway: &Gateway) -> Held {
+    let (end, mut last) = (Instant::now() + SETTLE, held(gateway));
+    loop {
+        sleep(Duration::from_millis(500)).await;
+        let now = held(gateway);
+        if now[..3] == last[..3] || Instant::now() > end {
+            return now;
         }
-    }
-
-    /// What the gateway holds once that is no more than before, or at the end of its time.
-    async fn returns_to(&self, before: Held) -> Held {
-        let end = Instant::now() + SETTLE;
-        loop {
-            let now = self.held();
-            if grown(before, now).is_none() || Instant::now() > end {
-                return now;
-            }
-            sleep(Duration::from_millis(200)).await;
-        }
-    }
-
-    fn held(&self) -> Held {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.gateway.id())).map_or(0, Iterator::count);
-        let counts = [self.gateway.descriptors(), threads, self.gateway.children().len()].map(|count| count as u64);
-        [counts[0], counts[1], counts[2], self.gateway.resident()]
+        last = now;
     }
 }
 
+/// What the gateway holds once that is no more than before, or at the end of its time.
+pub(super) async fn returns_to(gateway: &Gateway, before: Held, slack: Held) -> Held {
+    let end = Instant::now() + SETTLE;
+    loop {
+        let now = held(gateway);
+        if grown(before, now, slack).is_none() || Instant::now() > end {
+            return now;
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+fn held(gateway: &Gateway) -> Held {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", gateway.id())).map_or(0, Iterator::count);
+    let counts = [gateway.descriptors(), threads, gateway.children().len()].map(|count| count as u64);
+    [counts[0], counts[1], counts[2], gateway.resident()]
+}
+
+/// How much slower the calls of the healthy upstream were than they may be: their p99 stays within twice the normal one.
+fn slowed(normal: &Tally, calls: &Tally) -> Option<String> {
+    let [normal, now] = [normal, calls].map(|tally| quantile(&tally.times, 0.99));
+    (now > FLOOR.max(2 * normal))
+        .then(|| format!("calls of the healthy upstream had a p99 of {now:?}, normally {normal:?}"))
+}
+
 /// What the gateway holds more than it may.
-fn grown(before: Held, after: Held) -> Option<String> {
-    let is_more = before.iter().zip(after).zip(SLACK).any(|((before, after), slack)| after > before + slack);
+pub(super) fn grown(before: Held, after: Held, slack: Held) -> Option<String> {
+    let is_more = before.iter().zip(after).zip(slack).any(|((before, after), slack)| after > before + slack);
     is_more.then(|| format!("descriptors, threads, children and KiB have grown from {before:?} to {after:?}"))
 }
 

@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
 use super::load::{Load, Probe, Tolerance};
-use super::rig::IMPATIENT;
+use super::rig::{IMPATIENT, SLACK, grown, returns_to, settled};
 use super::{Random, Scale};
 use crate::cutter::{Cutter, Fault};
 use crate::gateway::Gateway;
@@ -56,6 +56,15 @@ impl Field {
         (Self { gateway, network, server, config, stub, random: Random::new(seed) }, well)
     }
 
+    async fn loads(&self, scale: Scale) -> Vec<Load> {
+        let mut loads = Vec::new();
+        for (upstream, probe, clients) in CLIENTS {
+            let tolerance = if upstream == "well" { Tolerance::Nothing } else { Tolerance::Errors };
+            loads.push(Load::start(self.gateway.address(), scale, upstream, probe, clients, tolerance).await);
+        }
+        loads
+    }
+
     /// Something goes wrong, and is over again.
     async fn fault(&mut self) {
         match self.random.below(8) {
@@ -92,11 +101,12 @@ impl Field {
 pub async fn soak(time: Duration, seed: u64) -> Result<String, Vec<String>> {
     let scale = Scale { pace: Duration::from_secs(1), ..Scale::FULL };
     let (mut field, _well) = Field::start(seed).await;
-    let mut loads = Vec::new();
-    for (upstream, probe, clients) in CLIENTS {
-        let tolerance = if upstream == "well" { Tolerance::Nothing } else { Tolerance::Errors };
-        loads.push(Load::start(field.gateway.address(), scale, upstream, probe, clients, tolerance).await);
+    for load in field.loads(scale).await {
+        load.recovers().await;
+        load.stop().await;
     }
+    let before = settled(&field.gateway).await;
+    let loads = field.loads(scale).await;
     let (end, mut samples, mut faults) = (Instant::now() + time, Vec::new(), 0);
     while Instant::now() < end {
         field.fault().await;
@@ -113,6 +123,9 @@ pub async fn soak(time: Duration, seed: u64) -> Result<String, Vec<String>> {
             times = tally.times;
         }
     }
+    // A connection to the gateway and one to an upstream may rest for each client.
+    let slack = [2 * CLIENTS.iter().map(|(.., clients)| *clients as u64).sum::<u64>(), SLACK[1], SLACK[2], SLACK[3]];
+    failures.extend(grown(before, returns_to(&field.gateway, before, slack).await, slack));
     let part = samples.len() / 4;
     if part == 0 {
         return Err(vec!["the soak was too short for a comparison".to_owned()]);
