@@ -80,7 +80,7 @@ enum HeldPermits {
         _all: Permit,
         _tool: Option<Permit>,
     },
-    Shared(Arc<HeldPermits>),
+    Shared(Arc<Self>),
 }
 
 impl From<Permit> for CallPermit {
