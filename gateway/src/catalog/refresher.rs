@@ -69,9 +69,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
         return stopped.await;
     }
     let (mut reaching, mut losing, mut asking) = (Backoff::CONNECT, Backoff::CONNECT, Backoff::LIST);
-    let mut reported = None;
-    let mut absence = Absence::default();
-    let mut refused = false;
+    let (mut reported, mut absence, mut refused) = (None, Absence::default(), false);
     loop {
         if wanted.is_none() {
             upstream.observe(Observation::Reaching);
@@ -118,8 +116,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
                 let kept = absence.grace(Instant::now()).filter(|_| entry.knows(wanted));
                 let pause = kept.map_or(again, |left| again.min(left));
                 // A limit of Weir says nothing of an upstream that has been reached.
-                let is_limit = matches!(why, ConnectError::Limit(_));
-                if !is_limit || upstream.status().state == UpstreamState::Connecting {
+                if !matches!(why, ConnectError::Limit(_)) || upstream.status().state == UpstreamState::Connecting {
                     upstream.observe(failed(&why, wanted, Instant::now() + pause));
                 }
                 reported = Some(why);

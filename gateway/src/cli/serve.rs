@@ -217,10 +217,9 @@ async fn serve(
         again = signalled() => again?,
     }
     background.abort();
-    if let Some((_, shutdown)) = &admin {
+    if let Some((_socket, shutdown)) = admin {
         shutdown.send_replace(true);
     }
-    drop(admin);
     tokio::select! {
         () = close(&catalog, &proxy, reloading) => {}
         again = signalled() => again?,
