@@ -291,7 +291,8 @@ impl Admission {
             let mut held: BTreeMap<&str, usize> = BTreeMap::new();
             let told = others.into_iter().flat_map(HashMap::values);
             for (holder, count) in told.filter_map(|usage| usage.held.get(quota.name())).flatten() {
-                *held.entry(holder).or_default() += count;
+                let all = held.entry(holder).or_default();
+                *all = all.saturating_add(*count);
             }
             quota.hold_elsewhere(&held);
         }
