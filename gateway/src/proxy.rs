@@ -47,6 +47,7 @@ use crate::{
     http::{HeaderName, HeaderValue},
     session::{Endpoint, Session, SessionOwner, SessionRegistry, Sessions},
     snapshot::Snapshot,
+    task::on_heap,
     telemetry::CallOutcome,
     upstream::Upstream,
 };
@@ -363,7 +364,7 @@ impl Proxy {
                 }
                 if target.upstream.policies().is_some() {
                     // Boxed: few upstreams have such policies, and every call would have room for it.
-                    return Box::pin(self.decide_and_drive(context, target, reply, record)).await;
+                    return on_heap(|| self.decide_and_drive(context, target, reply, record)).await;
                 }
                 self.approve_and_drive(context, target, reply, record).await
             }

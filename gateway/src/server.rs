@@ -38,6 +38,7 @@ use crate::{
     http,
     proxy::{Answer, Proxy},
     session::Endpoint,
+    task::on_heap,
     telemetry::{AuthRecord, Refusals},
 };
 
@@ -160,7 +161,7 @@ impl App {
             return None;
         }
         if let Some((_, wanted)) = wanted {
-            match Box::pin(self.at_owner(wanted, exchange)).await {
+            match on_heap(|| self.at_owner(wanted, exchange)).await {
                 Whereabouts::Here => {}
                 Whereabouts::Answered => return None,
                 Whereabouts::Refused(answer) => return Some(*answer),

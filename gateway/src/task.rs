@@ -1,6 +1,6 @@
-//! Work that a gateway does again: always, or after a failure.
+//! How a gateway does work: on the heap, within a limit, always, or again after a failure.
 
-use std::time::Duration;
+use std::{pin::Pin, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use weir_flow::Backoff;
@@ -14,6 +14,14 @@ pub fn pause(backoff: &mut Backoff) -> Duration {
 /// Waits for the next pause of `backoff`.
 pub async fn back_off(backoff: &mut Backoff) {
     tokio::time::sleep(pause(backoff)).await;
+}
+
+/// Work on the heap. What has to wait for much has room for all of it, and [`Box::pin`] copies that room from the stack.
+/// Taken before the work is made, nothing is copied but what it begins with.
+#[inline(always)]
+pub fn on_heap<F: Future>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
+    let room = Box::new_uninit();
+    Box::into_pin(Box::write(room, make()))
 }
 
 /// Resolves with `work`; never where there is none.

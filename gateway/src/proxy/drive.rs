@@ -16,7 +16,7 @@ use crate::{
     credential::Needed,
     quota::Reached,
     session::{RunningGuard, RunningRequest},
-    task,
+    task::{self, on_heap},
     telemetry::{CallOutcome, CallSpan},
     upstream::{Channel, ConnectError, CredentialError, Outgoing, Reply, ReplyBody, SendError, Upstream},
 };
@@ -277,9 +277,9 @@ impl Proxy {
                     self.same_era(context, target, &mut running, start, record).await
                 }
                 // Boxed: few calls are translated, and every call would carry their state.
-                (Era::Modern, Era::Legacy) => Box::pin(self.to_legacy(context, target, record)).await,
+                (Era::Modern, Era::Legacy) => on_heap(|| self.to_legacy(context, target, record)).await,
                 (Era::Legacy, Era::Modern) => {
-                    Box::pin(self.to_modern(context, target, &mut running, start, record)).await
+                    on_heap(|| self.to_modern(context, target, &mut running, start, record)).await
                 }
             };
             match stopped {

@@ -20,6 +20,7 @@ use crate::{
     catalog::{AccountChoice, MergedLists, Traits},
     config::{RuleConfig, ToolOverride, UpstreamName},
     session::{Endpoint, RunningRequest},
+    task::on_heap,
     telemetry::CallOutcome,
     upstream::Upstream,
 };
@@ -145,7 +146,7 @@ impl Proxy {
                 return Route::Answered(Box::new(answer));
             }
             // It may be one that this client, or all of its era, have not listed since it is there.
-            offers = Box::pin(self.catalog.merged(viewer, context.era)).await;
+            offers = on_heap(|| self.catalog.merged(viewer, context.era)).await;
             target = self.find(&offers, context, toolset, NameScope::Listed);
         }
         if let Err(UnknownTarget::Name(_, name)) = &target {

@@ -7,6 +7,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    fmt::Write,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -21,7 +22,7 @@ use zeroize::Zeroizing;
 use crate::{
     caller::Caller,
     counters::EVENTS_NOT_COPIED,
-    credential::{SessionRecord, StoredEvent, TokenStoreError},
+    credential::{Replica, SessionRecord, StoredEvent, TokenStoreError},
     quota::Reached,
     replica::Replicas,
     telemetry::LogThrottle,
@@ -40,6 +41,11 @@ const CLAIMS: usize = 64;
 
 /// How many sessions that have ended here are remembered.
 const ENDED: usize = 4096;
+
+/// How long it is remembered which other gateway has a session, and of how many sessions. Only the gateway that is asked
+/// says whether it still has it.
+const OWNED: Duration = Duration::from_secs(2);
+const MOST_OWNERS: usize = 4096;
 
 /// How a session stands in the store.
 pub(super) struct Registration {
@@ -60,6 +66,8 @@ pub struct SessionRegistry {
     claiming: [tokio::sync::Mutex<()>; CLAIMS],
     /// The sessions that have ended here last, by their digests.
     ended: Mutex<VecDeque<String>>,
+    /// Which other gateways have answered for sessions lately, by the ids of these, and when the store said so.
+    owners: Mutex<HashMap<Box<[u8]>, (Arc<Replica>, Instant)>>,
     /// The streams of HTTP+SSE that are here, by their digests: their paths, and when they were written.
     streams: Mutex<HashMap<String, (Box<str>, Instant)>>,
     told: LogThrottle,
@@ -110,6 +118,7 @@ impl SessionRegistry {
             replicas,
             claiming,
             ended: Mutex::default(),
+            owners: Mutex::default(),
             streams: Mutex::default(),
             told: LogThrottle::default(),
             told_of_copies: LogThrottle::default(),
@@ -143,6 +152,30 @@ impl SessionRegistry {
     /// When the store cannot be read.
     pub async fn find(&self, id: &[u8]) -> Result<Option<SessionRecord>, TokenStoreError> {
         self.replicas.store().session(&session_digest(id)).await
+    }
+
+    /// The other gateway that had a session a moment ago.
+    pub fn known_owner(&self, id: &[u8]) -> Option<Arc<Replica>> {
+        let owners = self.owners.lock();
+        let (owner, read) = owners.get(id)?;
+        (read.elapsed() < OWNED).then(|| Arc::clone(owner))
+    }
+
+    /// Remembers the gateway that has answered for a session, as the store had it at `read`.
+    pub fn keep_owner(&self, id: &[u8], owner: Replica, read: Instant) {
+        let mut owners = self.owners.lock();
+        if owners.len() >= MOST_OWNERS {
+            owners.retain(|_, (_, read)| read.elapsed() < OWNED);
+        }
+        if owners.len() >= MOST_OWNERS {
+            owners.clear();
+        }
+        owners.insert(id.into(), (Arc::new(owner), read));
+    }
+
+    /// Has the store asked again who has a session.
+    pub fn forget_owner(&self, id: &[u8]) {
+        self.owners.lock().remove(id);
     }
 
     /// Has other gateways find a stream of HTTP+SSE at this path.
@@ -378,5 +411,9 @@ fn kept(sessions: &Sessions) -> Duration {
 
 /// What the store calls a session: whoever knows it from there cannot take part in it.
 fn session_digest(id: &[u8]) -> String {
-    digest(&SHA256, id).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest(&SHA256, id).as_ref().iter().fold(String::with_capacity(64), |mut text, byte| {
+        // Nothing fails that writes to a text.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

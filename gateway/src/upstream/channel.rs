@@ -11,6 +11,7 @@ use weir_mcp::{Era, Field, Message, Object, era::LATEST_MODERN, json, message::K
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
+    task::on_heap,
     telemetry::{TRACEPARENT, TraceParent},
 };
 
@@ -111,7 +112,7 @@ impl Channel {
     pub async fn send(&self, outgoing: Outgoing<'_>) -> Result<Reply, SendError> {
         match outgoing.trace {
             // Boxed, so that other requests do not carry its state.
-            Some(trace) => Box::pin(self.send_traced(&outgoing, trace)).await,
+            Some(trace) => on_heap(|| self.send_traced(&outgoing, trace)).await,
             None => self.send_as_is(outgoing).await,
         }
     }

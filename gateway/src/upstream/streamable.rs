@@ -14,6 +14,7 @@ use weir_oauth::proof;
 use crate::{
     config::{HttpReach, Timeouts},
     http::{self, HeaderName, HeaderValue, HttpClient, HttpProxy, HttpTarget, Method, Request, Response},
+    task::on_heap,
     telemetry::{LogThrottle, printable},
 };
 
@@ -189,7 +190,7 @@ impl HttpEndpoint {
     ) -> Result<Response, SendError> {
         match credential.filter(|credential| credential.is_for(&target.origin)).and_then(|one| one.bound.as_ref()) {
             // Boxed: few tokens are bound, and every call would carry its state.
-            Some(bound) => Box::pin(self.send_proved(target, method, headers, bound, body)).await,
+            Some(bound) => on_heap(|| self.send_proved(target, method, headers, bound, body)).await,
             None => Ok(self.client.send(target, Request { method, headers, body }).await?),
         }
     }

@@ -17,7 +17,10 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use crate::http::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use crate::{
+    http::{CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+    task::on_heap,
+};
 
 use super::{Handler, HttpExchange, HttpServer, exchange::Peer, refusal, wire::Wire};
 
@@ -84,7 +87,7 @@ async fn stream<H: Handler>(server: Arc<HttpServer<H>>, session: HttpSession, pe
     let mut exchange = HttpExchange::new(session, peer, server.limits().into(), shared, None);
     // Each may hold as much as a connection of HTTP/1.1 does.
     match server.settings.connections.take(&share, None) {
-        Ok(_permit) => server.handler.handle(&mut exchange).await,
+        Ok(_permit) => on_heap(|| server.handler.handle(&mut exchange)).await,
         Err(full) => {
             let head = [(CONTENT_TYPE, JSON), (RETRY_AFTER, HeaderValue::from_static("5"))];
             exchange.respond(full.status(), &head, refusal(&full)).await;

@@ -21,6 +21,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use crate::task::on_heap;
+
 use super::{
     Handler, HttpExchange, HttpServer, ListenLimits,
     alarm::Alarm,
@@ -68,8 +70,9 @@ pub(super) async fn serve<H: Handler>(
             RequestHead::None => return,
             RequestHead::Bad(status) => return Box::pin(refuse(session, status)).await,
         }
+        let exchange = exchange(&server, session, peer.clone(), &line);
         // On the heap, so that a connection that rests does not hold the room that a call needs.
-        match Box::pin(answer(&server, session, peer.clone(), &line)).await {
+        match on_heap(|| answer(&server, exchange)).await {
             ConnectionEnd::Reusable(next) => (stream, prefix) = next.into_parts(),
             ConnectionEnd::Unread(stream) => return Box::pin(linger(stream)).await,
             ConnectionEnd::Closed => return,
@@ -78,20 +81,15 @@ pub(super) async fn serve<H: Handler>(
     }
 }
 
-/// One request and its answer. The exchange is made outside of the future, which would hold the session a second time.
-fn answer<H: Handler>(
-    server: &Arc<HttpServer<H>>,
-    session: HttpSession,
-    peer: Peer,
-    line: &Arc<ConnectionState>,
-) -> impl Future<Output = ConnectionEnd> + Send {
+fn exchange<H>(server: &HttpServer<H>, session: HttpSession, peer: Peer, line: &Arc<ConnectionState>) -> HttpExchange {
     let shared = (Arc::clone(&server.settings.closing), Arc::clone(&server.settings.bodies));
-    let session = ServerSession::H1(session);
-    let mut exchange = HttpExchange::new(session, peer, server.limits().into(), shared, Some(Arc::clone(line)));
-    async move {
-        server.handler.handle(&mut exchange).await;
-        exchange.finish().await
-    }
+    HttpExchange::new(ServerSession::H1(session), peer, server.limits().into(), shared, Some(Arc::clone(line)))
+}
+
+/// One request and its answer.
+async fn answer<H: Handler>(server: &Arc<HttpServer<H>>, mut exchange: HttpExchange) -> ConnectionEnd {
+    server.handler.handle(&mut exchange).await;
+    exchange.finish().await
 }
 
 /// What is waited for, and until when.
