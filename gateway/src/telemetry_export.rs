@@ -210,8 +210,8 @@ impl Exporter {
             return false;
         }
         let count = queued.pending.len().min(queued.batch);
-        let items = queued.pending[..count].iter().map(|item| &item[..]);
-        match signal.collector.post(request(queued.names, &self.resource, items)).await {
+        let body = request(queued.names, &self.resource, &queued.pending[..count]);
+        match signal.collector.post(body).await {
             Sent::Taken(rejected) => {
                 queued.pending.drain(..count);
                 let name = signal.name;

@@ -142,7 +142,7 @@ impl CallRecord<'_> {
         let (call_id, client_address) = (self.id.to_string(), self.peer.map(|peer| peer.to_string()));
         self.audit(&call_id, client_address.as_deref());
         if let Some(span) = self.span {
-            span.write(self, &call_id);
+            span.write(self, &call_id, client_address.as_deref());
         }
         let Self {
             upstream,

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -38,6 +39,26 @@ pub(super) struct SpanWriter<'a> {
     to: &'a mut Vec<u8>,
     has_attributes: bool,
 }
+
+/// What stands in JSON before the value of an attribute, the comma before it included. It is made when Weir is built.
+#[derive(Clone, Copy)]
+pub(super) struct AttributeHead(pub(super) &'static str);
+
+/// The head of an attribute of this name whose value is a text.
+macro_rules! text_head {
+    ($name:literal) => {
+        $crate::telemetry::otlp::AttributeHead(concat!(",{\"key\":\"", $name, "\",\"value\":{\"stringValue\":"))
+    };
+}
+
+/// The head of an attribute of this name whose value is a number.
+macro_rules! number_head {
+    ($name:literal) => {
+        $crate::telemetry::otlp::AttributeHead(concat!(",{\"key\":\"", $name, "\",\"value\":{\"intValue\":"))
+    };
+}
+
+pub(super) use {number_head, text_head};
 
 /// Kinds of spans: a request that is answered, and one that is made.
 pub(super) const SERVER: u64 = 2;
@@ -74,15 +95,15 @@ impl<'a> SpanWriter<'a> {
     }
 
     /// Adds an attribute that is a text.
-    pub(super) fn text(&mut self, key: &str, value: &str) {
-        self.attribute(key, "stringValue");
+    pub(super) fn text(&mut self, head: AttributeHead, value: &str) {
+        self.begin_attribute(head);
         put_quoted(value, self.to);
         self.to.extend_from_slice(b"}}");
     }
 
     /// Adds an attribute that is a number.
-    pub(super) fn number(&mut self, key: &str, value: u64) {
-        self.attribute(key, "intValue");
+    pub(super) fn number(&mut self, head: AttributeHead, value: u64) {
+        self.begin_attribute(head);
         put_long(value, self.to);
         self.to.extend_from_slice(b"}}");
     }
@@ -97,11 +118,9 @@ impl<'a> SpanWriter<'a> {
         self.to.extend_from_slice(b"}}");
     }
 
-    fn attribute(&mut self, key: &str, kind: &str) {
-        let comma: &[u8] = if std::mem::replace(&mut self.has_attributes, true) { b"," } else { b"" };
-        for part in [comma, b"{\"key\":\"", key.as_bytes(), b"\",\"value\":{\"", kind.as_bytes(), b"\":"] {
-            self.to.extend_from_slice(part);
-        }
+    fn begin_attribute(&mut self, AttributeHead(head): AttributeHead) {
+        let has_others = std::mem::replace(&mut self.has_attributes, true);
+        self.to.extend_from_slice(&head.as_bytes()[usize::from(!has_others)..]);
     }
 }
 
@@ -163,19 +182,21 @@ pub const LOG_REQUEST: RequestNames =
 
 /// A request that has these items, each in JSON.
 #[must_use]
-pub fn request<'a>(names: RequestNames, resource: &Value, items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+pub fn request(names: RequestNames, resource: &Value, items: &[Bytes]) -> Vec<u8> {
+    const TAIL: &[u8] = b"]}]}]}";
     let RequestNames { resources, scopes, items: name } = names;
-    let mut body = Vec::with_capacity(1024);
     let head =
         format!(r#"{{"{resources}":[{{"resource":{resource},"{scopes}":[{{"scope":{{"name":"weir"}},"{name}":["#);
+    let length: usize = items.iter().map(|item| item.len() + 1).sum();
+    let mut body = Vec::with_capacity(head.len() + length + TAIL.len());
     body.extend_from_slice(head.as_bytes());
-    for (at, item) in items.into_iter().enumerate() {
+    for (at, item) in items.iter().enumerate() {
         if at > 0 {
             body.push(b',');
         }
         body.extend_from_slice(item);
     }
-    body.extend_from_slice(b"]}]}]}");
+    body.extend_from_slice(TAIL);
     body
 }
 
@@ -212,8 +233,8 @@ mod tests {
         let at = |nanoseconds| UNIX_EPOCH + Duration::from_nanos(nanoseconds);
         let mut json = b"what was there".to_vec();
         let mut span = SpanWriter::begin(&mut json, &context, None, (CLIENT, "a\"b\n"), [at(7), at(u64::MAX)]);
-        span.text("text", "\\\u{1}\u{e9}");
-        span.number("number", 3);
+        span.text(text_head!("text"), "\\\u{1}\u{e9}");
+        span.number(number_head!("number"), 3);
         span.end(true, Some("a \"reason\""));
         let written: Value = serde_json::from_slice(&json).unwrap();
         let expected = json!({

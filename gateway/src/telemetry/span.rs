@@ -22,7 +22,7 @@ use super::{
     CallId, CallOutcome, CallRecord, TraceParent,
     call::{shown, without_query, without_secrets},
     export_queue::SPANS,
-    otlp::{CLIENT, SERVER, SpanWriter},
+    otlp::{CLIENT, SERVER, SpanWriter, number_head, text_head},
     printable,
 };
 
@@ -160,13 +160,13 @@ impl CallSpan {
     }
 
     /// Queues the spans of a finished call.
-    pub(super) fn write(&self, record: &CallRecord<'_>, call_id: &str) {
+    pub(super) fn write(&self, record: &CallRecord<'_>, call_id: &str, client_address: Option<&str>) {
         thread_local! {
             static JSON: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
         let progress = self.progress.lock();
         JSON.with_borrow_mut(|json| {
-            self.put(record, &progress, call_id, json);
+            self.put(record, &progress, (call_id, client_address), json);
             SPANS.push(Bytes::copy_from_slice(json));
             for (at, attempt) in (1..).zip(&progress.attempts) {
                 self.put_attempt(record, &progress, (at, attempt), json);
@@ -175,36 +175,42 @@ impl CallSpan {
         });
     }
 
-    fn put(&self, record: &CallRecord<'_>, progress: &CallProgress, call_id: &str, to: &mut Vec<u8>) {
+    fn put(
+        &self,
+        record: &CallRecord<'_>,
+        progress: &CallProgress,
+        (call_id, client_address): (&str, Option<&str>),
+        to: &mut Vec<u8>,
+    ) {
         let is_routed = record.upstream != "-";
         // What nobody serves may be called anything.
         let name = if is_routed { shown(record.name) } else { "" };
         let (name, parent) = (span_name(record.method, name), record.trace.map(TraceParent::span));
         let times = [self.start, self.start + record.took];
         let mut span = SpanWriter::begin(to, &self.context, parent, (SERVER, &name), times);
-        span.text("mcp.method.name", record.method);
+        span.text(text_head!("mcp.method.name"), record.method);
         put_target(&mut span, record.method, record.name);
-        put_client(&mut span, record);
+        put_client(&mut span, record, client_address);
         let texts = [
-            ("jsonrpc.request.id", Some(record.request)),
-            ("mcp.protocol.version", progress.version.as_deref()),
-            ("mcp.session.id", record.session),
-            ("weir.upstream", Some(record.upstream).filter(|_| is_routed)),
-            ("weir.account", record.account),
-            ("weir.outcome", Some(record.outcome.text())),
-            ("weir.blame", Some(record.outcome.blame())),
-            ("weir.client", record.client),
-            ("weir.rule", record.rule),
-            ("weir.approved_by", record.approved_by),
+            (text_head!("jsonrpc.request.id"), Some(record.request)),
+            (text_head!("mcp.protocol.version"), progress.version.as_deref()),
+            (text_head!("mcp.session.id"), record.session),
+            (text_head!("weir.upstream"), Some(record.upstream).filter(|_| is_routed)),
+            (text_head!("weir.account"), record.account),
+            (text_head!("weir.outcome"), Some(record.outcome.text())),
+            (text_head!("weir.blame"), Some(record.outcome.blame())),
+            (text_head!("weir.client"), record.client),
+            (text_head!("weir.rule"), record.rule),
+            (text_head!("weir.approved_by"), record.approved_by),
         ];
-        for (key, text) in texts {
+        for (head, text) in texts {
             if let Some(text) = text.filter(|text| !text.is_empty()) {
-                span.text(key, &printable(text));
+                span.text(head, &printable(text));
             }
         }
-        span.text("weir.call_id", call_id);
-        span.text("weir.era", record.era.text());
-        span.number("weir.attempts", record.attempts.into());
+        span.text(text_head!("weir.call_id"), call_id);
+        span.text(text_head!("weir.era"), record.era.text());
+        span.number(number_head!("weir.attempts"), record.attempts.into());
         end(span, record, progress);
     }
 
@@ -219,14 +225,14 @@ impl CallSpan {
         let (name, parent) = (span_name(record.method, shown(target)), Some(self.context.span()));
         let times = [attempt.start, attempt.end.or(progress.answered).unwrap_or(self.start + record.took)];
         let mut span = SpanWriter::begin(to, &attempt.context, parent, (CLIENT, &name), times);
-        span.text("mcp.method.name", record.method);
-        span.text("weir.upstream", record.upstream);
-        span.number("weir.attempt", at);
+        span.text(text_head!("mcp.method.name"), record.method);
+        span.text(text_head!("weir.upstream"), record.upstream);
+        span.number(number_head!("weir.attempt"), at);
         put_target(&mut span, record.method, target);
         put_server(&mut span, progress.address.as_ref(), attempt.status);
         match &attempt.failure {
             Some(AttemptFailure { kind, why }) => {
-                span.text("error.type", kind);
+                span.text(text_head!("error.type"), kind);
                 span.end(true, Some(why));
             }
             // The one that brings the answer comes to what the call comes to, unless Weir has decided that.
@@ -262,47 +268,47 @@ fn span_name<'a>(called: &'a str, target: &str) -> Cow<'a, str> {
 /// What is called.
 fn put_target(span: &mut SpanWriter<'_>, called: &str, target: &str) {
     if called == method::TOOLS_CALL {
-        span.text("gen_ai.operation.name", "execute_tool");
+        span.text(text_head!("gen_ai.operation.name"), "execute_tool");
     }
     if target.is_empty() {
         return;
     }
     match called {
-        method::TOOLS_CALL => span.text("gen_ai.tool.name", &printable(without_query(target))),
-        method::PROMPTS_GET => span.text("gen_ai.prompt.name", &printable(without_query(target))),
+        method::TOOLS_CALL => span.text(text_head!("gen_ai.tool.name"), &printable(without_query(target))),
+        method::PROMPTS_GET => span.text(text_head!("gen_ai.prompt.name"), &printable(without_query(target))),
         method::RESOURCES_READ | method::SUBSCRIBE | method::UNSUBSCRIBE => {
-            span.text("mcp.resource.uri", &printable(&without_secrets(target)));
+            span.text(text_head!("mcp.resource.uri"), &printable(&without_secrets(target)));
         }
         _ => {}
     }
 }
 
 /// Who has called, and over what.
-fn put_client(span: &mut SpanWriter<'_>, record: &CallRecord<'_>) {
-    match record.peer {
-        Some(peer) => {
-            span.text("network.transport", "tcp");
-            span.text("network.protocol.name", "http");
-            span.text("client.address", &peer.ip().to_string());
-            span.number("client.port", peer.port().into());
-            span.number("http.response.status_code", record.status.into());
+fn put_client(span: &mut SpanWriter<'_>, record: &CallRecord<'_>, address: Option<&str>) {
+    match record.peer.zip(address.and_then(|address| address.rsplit_once(':'))) {
+        Some((peer, (host, _))) => {
+            span.text(text_head!("network.transport"), "tcp");
+            span.text(text_head!("network.protocol.name"), "http");
+            span.text(text_head!("client.address"), host.trim_matches(['[', ']']));
+            span.number(number_head!("client.port"), peer.port().into());
+            span.number(number_head!("http.response.status_code"), record.status.into());
         }
-        None => span.text("network.transport", "pipe"),
+        None => span.text(text_head!("network.transport"), "pipe"),
     }
     if let Some(principal) = record.principal.filter(|_| WITH_PRINCIPAL.load(Relaxed)) {
-        span.text("user.id", &principal.subject);
+        span.text(text_head!("user.id"), &principal.subject);
     }
 }
 
 /// Whom an attempt was made at, and over what.
 fn put_server(span: &mut SpanWriter<'_>, address: Option<&(String, u16)>, status: Option<u16>) {
-    let Some((host, port)) = address else { return span.text("network.transport", "pipe") };
-    span.text("network.transport", "tcp");
-    span.text("network.protocol.name", "http");
-    span.text("server.address", host);
-    span.number("server.port", (*port).into());
+    let Some((host, port)) = address else { return span.text(text_head!("network.transport"), "pipe") };
+    span.text(text_head!("network.transport"), "tcp");
+    span.text(text_head!("network.protocol.name"), "http");
+    span.text(text_head!("server.address"), host);
+    span.number(number_head!("server.port"), (*port).into());
     if let Some(status) = status {
-        span.number("http.response.status_code", status.into());
+        span.number(number_head!("http.response.status_code"), status.into());
     }
 }
 
@@ -313,7 +319,7 @@ fn end(mut span: SpanWriter<'_>, record: &CallRecord<'_>, progress: &CallProgres
     }
     let code = progress.code.filter(|_| record.outcome == CallOutcome::Error).map(|code| code.to_string());
     if let Some(code) = &code {
-        span.text("rpc.response.status_code", code);
+        span.text(text_head!("rpc.response.status_code"), code);
     }
     let failed = progress.attempts.last().and_then(|attempt| attempt.failure.as_ref());
     let kind = match (&code, failed) {
@@ -321,6 +327,6 @@ fn end(mut span: SpanWriter<'_>, record: &CallRecord<'_>, progress: &CallProgres
         (None, Some(failure)) if record.outcome == CallOutcome::Failed => &*failure.kind,
         (None, _) => record.outcome.text(),
     };
-    span.text("error.type", kind);
+    span.text(text_head!("error.type"), kind);
     span.end(true, record.failure.map(message).as_deref());
 }

@@ -1,13 +1,16 @@
 //! Which trace a call belongs to (W3C Trace Context, section 3.2.2). Weir passes the context of a call that it does not trace
 //! on as it came, and notes its ids.
 
-use std::fmt;
+use std::cell::RefCell;
 
 /// Where a request says to which trace it belongs: a header, and a key of `_meta` (SEP-414).
 pub const TRACEPARENT: &str = "traceparent";
 
 /// Whether the spans of a trace are recorded: a bit of the flags.
 const SAMPLED: u8 = 1;
+
+/// How long a `traceparent` of this version is.
+const LENGTH: usize = 55;
 
 /// The ids of a trace and of one span in it: the one that has called, or Weir's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +25,9 @@ impl TraceParent {
     /// counts.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let parts =
-            text.get(..55).filter(|_| text.len() == 55 || text.get(55) == Some(&b'-') && !text.starts_with(b"00"))?;
+        let parts = text
+            .get(..LENGTH)
+            .filter(|_| text.len() == LENGTH || text.get(LENGTH) == Some(&b'-') && !text.starts_with(b"00"))?;
         let [version, trace, span, flags] = [&parts[..2], &parts[3..35], &parts[36..52], &parts[53..]];
         let hexadecimal = |id: &[u8]| id.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let is_some = |id: &[u8]| hexadecimal(id) && id.iter().any(|byte| *byte != b'0');
@@ -38,9 +42,7 @@ impl TraceParent {
     /// The first span of a trace that begins here, which is recorded; none if the system gives no chance.
     #[must_use]
     pub fn root() -> Option<Self> {
-        let digits: [u8; 48] = random_digits()?;
-        let (trace, span) = digits.split_at(32);
-        Some(Self { trace: trace.try_into().ok()?, span: span.try_into().ok()?, flags: SAMPLED })
+        Some(Self { trace: random_digits()?, span: random_digits()?, flags: SAMPLED })
     }
 
     /// Another span of the same trace, which is recorded; none if the system gives no chance.
@@ -53,6 +55,16 @@ impl TraceParent {
     #[must_use]
     pub const fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
+    }
+
+    /// As `traceparent` says it.
+    #[must_use]
+    pub fn text(&self) -> [u8; LENGTH] {
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        text[3..35].copy_from_slice(&self.trace);
+        text[36..52].copy_from_slice(&self.span);
+        [text[53], text[54]] = [self.flags >> 4, self.flags & 15].map(digit);
+        text
     }
 
     /// The id of the trace, in small hexadecimal digits.
@@ -68,21 +80,39 @@ impl TraceParent {
     }
 }
 
-/// As `traceparent` says it.
-impl fmt::Display for TraceParent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "00-{}-{}-{:02x}", self.trace(), self.span(), self.flags)
-    }
+/// The hexadecimal digit of a number below 16.
+const fn digit(value: u8) -> u8 {
+    value + if value < 10 { b'0' } else { b'a' - 10 }
 }
 
-/// `N` small hexadecimal digits by chance. All are zero once in 2⁶⁴ times.
+/// How many random bytes a thread asks the system for at once.
+const RANDOM: usize = 512;
+
+/// Random bytes that no id has, at the end.
+struct RandomBytes {
+    bytes: [u8; RANDOM],
+    left: usize,
+}
+
+/// `N` small hexadecimal digits by chance, at most 64. All are zero once in 2⁶⁴ times.
 fn random_digits<const N: usize>() -> Option<[u8; N]> {
-    let mut digits = [0; N];
-    getrandom::fill(&mut digits).ok()?;
-    for digit in &mut digits {
-        *digit = b"0123456789abcdef"[usize::from(*digit & 15)];
+    thread_local! {
+        static RANDOM_BYTES: RefCell<RandomBytes> = const { RefCell::new(RandomBytes { bytes: [0; RANDOM], left: 0 }) };
     }
-    Some(digits)
+    RANDOM_BYTES.with_borrow_mut(|random| {
+        // A system call for each id would cost as much as the rest of its span.
+        if random.left < N {
+            getrandom::fill(&mut random.bytes).ok()?;
+            random.left = RANDOM;
+        }
+        let start = random.left - N;
+        let mut digits: [u8; N] = random.bytes[start..random.left].try_into().ok()?;
+        random.left = start;
+        for digit in &mut digits {
+            *digit = self::digit(*digit & 15);
+        }
+        Some(digits)
+    })
 }
 
 #[cfg(test)]
@@ -115,7 +145,8 @@ mod tests {
     fn a_child_is_of_the_same_trace_and_says_so() {
         let parent = TraceParent::parse(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
         assert_eq!(parent.map(|parent| parent.is_sampled()), Some(false));
-        let child = parent.and_then(|parent| parent.child()).map(|child| child.to_string()).unwrap_or_default();
+        let child = parent.and_then(|parent| parent.child()).map(|child| child.text().to_vec()).unwrap_or_default();
+        let child = String::from_utf8(child).unwrap_or_default();
         assert!(child.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && child.ends_with("-01"), "{child}");
         assert!(!child.contains("b7ad6b7169203331"), "{child}");
         assert!(TraceParent::parse(child.as_bytes()).is_some_and(|child| child.is_sampled()));

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 pub use weir_flow::SendError;
 use weir_flow::facts::Transport;
-use weir_mcp::{Era, Field, Message, Object, era::LATEST_MODERN, json, message::Kind, method::CANCELLED};
+use weir_mcp::{Era, Field, Message, Object, era::LATEST_MODERN, message::Kind, method::CANCELLED};
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
@@ -119,10 +119,11 @@ impl Channel {
 
     /// Sends a message that names another span as its caller, in `_meta` (SEP-414) and in its headers.
     async fn send_traced(&self, outgoing: &Outgoing<'_>, trace: &TraceParent) -> Result<Reply, SendError> {
-        let text = trace.to_string();
-        let value = HeaderValue::from_str(&text).map_err(|why| SendError::Unsent(why.to_string()))?;
+        let text = trace.text();
+        let value = HeaderValue::from_bytes(&text).map_err(|why| SendError::Unsent(why.to_string()))?;
+        let quoted = [b"\"", &text[..], b"\""].concat();
         let message = sent(outgoing)?;
-        let body = message.edit().put(Object::Meta, TRACEPARENT, json::quote(&text)).finish();
+        let body = message.edit().put(Object::Meta, TRACEPARENT, quoted).finish();
         let others = outgoing.headers.iter().filter(|(name, _)| name.as_str() != TRACEPARENT).cloned();
         let headers: Vec<_> = others.chain([(HeaderName::from_static(TRACEPARENT), value)]).collect();
         self.send_as_is(Outgoing { body, headers: &headers, trace: None, ..*outgoing }).await

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use memchr::{memchr, memmem};
 
 use super::{Field, Kind, Message};
 use crate::json::{self, Member, Span};
@@ -59,7 +60,8 @@ impl<'m> Edit<'m> {
 
     /// Sets a member of an object, whether it was there or not; a new one goes to the end.
     ///
-    /// An object that is absent or not an object is made. This reads the object once more, but for its longest member.
+    /// An object that is absent or not an object is made. This reads the object once more, but for its longest member, where
+    /// the name may be in it.
     pub fn put(mut self, object: Object, key: &str, raw: impl AsRef<[u8]>) -> Self {
         let value = self.keep(raw.as_ref());
         self.change(object, key, Some(value));
@@ -182,6 +184,9 @@ impl<'m> Edit<'m> {
     /// The splices that make `changes` to the object at `span`.
     fn amend(&mut self, span: Span, raw: &[u8], changes: &[Change], splices: &mut Vec<Splice>) {
         let base = span.start as usize;
+        if let Some((end, has_members)) = end_without(raw, changes) {
+            return self.append(base + end, has_members, changes, &[], splices);
+        }
         let members: Vec<Member> = json::spans_knowing(raw, self.message.longest_in(span)).collect();
         let find = |member: &Member| changes.iter().position(|change| json::key_is(raw, member.key, &change.key));
         let found: Vec<Option<usize>> = members.iter().map(find).collect();
@@ -236,6 +241,20 @@ impl<'m> Edit<'m> {
         self.fresh.extend_from_slice(json::quote(key).as_bytes());
         self.fresh.push(b':');
         self.fresh.extend_from_within(value);
+    }
+}
+
+/// Where a new member of the object `raw` goes, and whether others are there; none if it may have a member that is changed.
+fn end_without(raw: &[u8], changes: &[Change]) -> Option<(usize, bool)> {
+    // A name that is written with escapes has a backslash.
+    let has = |change: &Change| memmem::find(raw, change.key.as_bytes()).is_some();
+    if memchr(b'\\', raw).is_some() || changes.iter().any(has) {
+        return None;
+    }
+    let inside = raw.strip_suffix(b"}")?;
+    match inside.trim_ascii_end().len() {
+        1 => Some((inside.len(), false)),
+        end => Some((end, true)),
     }
 }
 

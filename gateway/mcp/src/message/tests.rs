@@ -135,6 +135,25 @@ fn batches_are_bounded_and_whole() {
 }
 
 #[test]
+fn a_new_member_goes_to_the_end_whatever_stands_there() {
+    for (before, after) in [
+        (r#"{}"#, r#"{"t":1}"#),
+        (r#"{ }"#, r#"{ "t":1}"#),
+        ("{\"a\":{} \n}", "{\"a\":{},\"t\":1 \n}"),
+        // The name is in a value.
+        (r#"{"a":"t"}"#, r#"{"a":"t","t":1}"#),
+        (r#"{"a":{"t":2}}"#, r#"{"a":{"t":2},"t":1}"#),
+        // The name is there, however it is written.
+        (r#"{"t":2,"a":3}"#, r#"{"t":1,"a":3}"#),
+        (r#"{"\u0074":2}"#, r#"{"\u0074":1}"#),
+        (r#"{"a":"\n"}"#, r#"{"a":"\n","t":1}"#),
+    ] {
+        let text = |meta| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"_meta":{meta}}}}}"#);
+        assert_eq!(edited(&text(before), |edit| edit.put(Object::Meta, "t", "1")), text(after));
+    }
+}
+
+#[test]
 fn fields_are_found_by_their_place() {
     let m = message(
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","name":"top","params":{"name":"a\u0062","uri":"u:","cursor":"",
