@@ -165,6 +165,27 @@ fn helm_renders_a_pod_that_is_confined() {
 /// The file of Compose, the configuration of its gateways and those of its balancers fit each other.
 #[test]
 fn compose_has_two_gateways_a_store_and_balancers_that_find_each_other() {
+/// Children that do not end, the collector and the last records of the audit log may take 35 seconds after the drain.
+#[test]
+fn nobody_who_stops_weir_kills_it_before_its_drain_is_over() {
+    let seconds = |file: &str, key: &str| {
+        let text = fs::read_to_string(config(file)).unwrap();
+        let mut values = text.lines().filter_map(|line| line.trim().strip_prefix(key)?.split('#').next());
+        let value = values.next().unwrap_or_else(|| panic!("{file} has no {key}"));
+        let digits = value.trim().trim_matches('"').trim_end_matches('s');
+        digits.parse::<u32>().unwrap_or_else(|why| panic!("{file}: {value}: {why}"))
+    };
+    let drain = seconds("full.toml", "drain = ");
+    for (file, key) in [
+        ("systemd/weir.service", "TimeoutStopSec="),
+        ("helm/weir/values.yaml", "terminationGracePeriodSeconds: "),
+        ("compose.yaml", "stop_grace_period: "),
+    ] {
+        let limit = seconds(file, key);
+        assert!(limit >= drain + 35, "{file}: {limit} s, and the drain alone takes {drain} s");
+    }
+}
+
     let file = config("compose.yaml");
     let text = fs::read_to_string(&file).unwrap();
     let mounted = text.lines().filter_map(|line| line.split_once("[\"./")?.1.split_once(':')).map(|(name, _)| name);

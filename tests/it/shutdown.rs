@@ -83,6 +83,24 @@ async fn a_gateway_that_is_killed_leaves_no_children_that_listen() {
 }
 
 #[tokio::test]
+async fn a_call_is_cut_off_where_the_drain_of_the_configuration_ends() {
+    let stub = Stub::start().await;
+    let mut gateway = Gateway::start(&format!("limits.drain = \"300ms\"\n{}", stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp/stub");
+    let (_, request) = client.request("tools/call", json!({ "name": "hold", "arguments": {} }));
+    let address = gateway.address();
+    let call = tokio::spawn(async move { request.try_send(address).await.map(|response| response.status) });
+    until("the call runs", || stub.held() == 1).await;
+    let begun = std::time::Instant::now();
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.end().await.code(), Some(0), "{}", gateway.log());
+    assert!(begun.elapsed() < std::time::Duration::from_secs(8), "the default is ten seconds: {:?}", begun.elapsed());
+    assert!(gateway.log().contains("still busy at the end of the drain"), "{}", gateway.log());
+    call.abort();
+}
+
+#[tokio::test]
 async fn a_second_signal_ends_the_wait() {
     let stub = Stub::start().await;
     let mut gateway = Gateway::start(&stub.config("stub")).await;

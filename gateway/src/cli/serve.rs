@@ -55,9 +55,6 @@ use super::{
     running, summary,
 };
 
-/// How long running calls may take to finish after Ctrl-C.
-const DRAIN: Duration = Duration::from_secs(10);
-
 /// How long a child process or session that clients share is kept when nobody uses it.
 const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
 
@@ -176,7 +173,7 @@ async fn serve(
     let reloading = reloader.map(|reloader| tokio::spawn(reloader.run(Arc::clone(&proxy), asked, stopped)));
     let summary = tokio::spawn(summary::run(format!("{root}/mcp"), Arc::clone(&proxy), view));
     let leave = leave_sessions(&proxy, manager);
-    let listening = Arc::clone(&settings.listen);
+    let (listening, listened) = (Arc::clone(&settings.listen), Arc::clone(&settings.listen));
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets), leave, move || {
         listening.close_after_answers();
     });
@@ -209,7 +206,8 @@ async fn serve(
     reloads.send_replace(true);
     shutdown.send_replace(true);
     let drained = async {
-        let (serving, ()) = tokio::join!(serving, replica::drain(&proxy, DRAIN, gateways));
+        let drain = listened.limits().drain;
+        let (serving, ()) = tokio::join!(serving, replica::drain(&proxy, drain, gateways));
         serving.context("the listener failed")
     };
     tokio::select! {
@@ -358,7 +356,7 @@ pub(super) const fn listen_limits(limits: &Limits) -> ListenLimits {
         header_timeout: limits.header_timeout,
         body_timeout: limits.body_timeout,
         idle_timeout: limits.idle_timeout,
-        drain: DRAIN,
+        drain: limits.drain,
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// How long a kept-alive connection may stay silent.
     pub idle_timeout: Duration,
+    /// How long running calls may take to finish when the gateway stops.
+    pub drain: Duration,
     /// How long a legacy session may stay unused before it ends.
     pub session_idle: Duration,
     /// How long the body of a request may take, beside the time that its bytes give it.
@@ -141,6 +143,7 @@ impl Limits {
             body: new.body,
             header_timeout: new.header_timeout,
             idle_timeout: new.idle_timeout,
+            drain: new.drain,
             body_timeout: new.body_timeout,
             connections: Shares { upstream: self.connections.upstream, ..new.connections },
             body_memory: new.body_memory,
@@ -233,6 +236,7 @@ impl Default for Limits {
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
+            drain: Duration::from_secs(10),
             session_idle: Duration::from_secs(30 * 60),
             connections: Shares { total: 16_384, principal: 4096, upstream: 8192 },
             body_memory: Shares { total: 512 << 20, principal: 128 << 20, upstream: usize::MAX },

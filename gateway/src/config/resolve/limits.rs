@@ -66,6 +66,7 @@ pub(super) fn limits(root: &Root, upstreams: &[UpstreamConfig], context: &mut Co
         introspections: shares!(Count, written.introspections, default, principal),
         header_timeout: written.header_timeout.or(Period(default.header_timeout)).0,
         idle_timeout: written.idle_timeout.or(Period(default.idle_timeout)).0,
+        drain: written.drain.or(Period(default.drain)).0,
         session_idle: written.session_idle.or(Period(default.session_idle)).0,
         concurrent_starts: written.concurrent_starts.or(Count(default.concurrent_starts)).0,
         sessions: shares!(Count, written.sessions, default, principal),

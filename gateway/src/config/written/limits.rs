@@ -18,6 +18,8 @@ table! {
         body_timeout: Period,
         /// How long a kept-alive connection may stay silent. Default: `"60s"`.
         idle_timeout: Period,
+        /// How long running calls may take to finish when Weir stops. Default: `"10s"`.
+        drain: Period,
         /// How many connections of clients may be open at once; each request over HTTP/2 counts as one more. Fewer where
         /// the system's limit of open files is low: three eighths of that are left for upstreams. Default: 16384.
         connections: Count,
