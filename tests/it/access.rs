@@ -294,7 +294,7 @@ async fn what_is_tried_out_is_logged_and_changes_nothing() {
     client.ask("tools/call", json!({ "name": "one__fail", "arguments": {} })).await;
     gateway.logs("\"shadow\":\"no rule allows it\"").await;
     assert_eq!(gateway.log().matches("\"shadow\":").count(), 1, "{}", gateway.log());
-    let metrics = crate::admin::metrics(&gateway);
+    let metrics = gateway.metrics();
     assert!(metrics.contains("weir_calls_shadowed_total{upstream=\"one\"} 1\n"), "{metrics}");
 }
 

@@ -13,7 +13,7 @@ use weir_tests::terminal::{self, ALONE, ENVIRONMENT};
 use weir_tests::wait::{until, until_some};
 use weir_tests::{Client, Gateway, LEGACY, Peer, Stub, paths};
 
-use crate::{admin::metrics, reload::reload};
+use crate::reload::reload;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
@@ -332,7 +332,7 @@ async fn metrics_are_those_that_prometheus_reads() {
     until("they are sent again", || collector.metrics().len() > exports).await;
     let starts: Vec<_> = collector.metrics().iter().filter_map(|metrics| start(metrics)).collect();
     assert!(starts.len() > 1 && starts.windows(2).all(|pair| pair[0] == pair[1]), "one start: {starts:?}");
-    let text = metrics(&gateway);
+    let text = gateway.metrics();
     let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).filter_map(|line| line.split_once(' '));
     for (name, kind) in kinds {
         let has_values = text.lines().any(|line| line.starts_with(name));
@@ -394,7 +394,7 @@ async fn a_refused_request_holds_up_no_other() {
     gateway.logs("does not take spans: status 400").await;
     client.call("stub__burst", json!({ "message": "after" })).await;
     spans(&collector, "stub__burst", 1).await;
-    let text = metrics(&gateway);
+    let text = gateway.metrics();
     assert!(dropped(&text) >= 1, "{text}");
 }
 
@@ -415,7 +415,7 @@ async fn a_flood_of_calls_waits_for_no_collector() {
         assert_eq!(client.send(request).await.status, 200);
     }
     assert!(start.elapsed() < Duration::from_secs(60), "no call waits: {:?}", start.elapsed());
-    let text = metrics(&gateway);
+    let text = gateway.metrics();
     assert!(dropped(&text) > 1000, "{text}");
     let grown = gateway.resident().saturating_sub(before);
     assert!(grown < 64 << 10, "{grown} KiB for spans that wait");

@@ -5,7 +5,6 @@ use weir_tests::collector::{Collector, attribute};
 use weir_tests::wait::{until, until_some};
 use weir_tests::{Client, Gateway, Stub};
 
-use crate::admin::metrics;
 use crate::reload::reload;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -60,7 +59,7 @@ async fn log_records_that_a_collector_refuses_are_counted_and_make_way() {
     call_in(&Client::modern(&gateway, "/mcp"), "00").await;
     until("the next ones are taken", || of_call(&collector.logs()).is_some()).await;
     gateway.logs("takes log records again").await;
-    let metrics = metrics(&gateway);
+    let metrics = gateway.metrics();
     let dropped = metrics.lines().find_map(|line| line.strip_prefix("weir_logs_dropped_total")).unwrap();
     assert_ne!(dropped.trim(), "0");
 }

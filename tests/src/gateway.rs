@@ -1,8 +1,10 @@
 //! A gateway under test.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 
@@ -105,9 +107,22 @@ impl Gateway {
     /// # Panics
     /// When it does not start, with what it said.
     pub async fn upgrade_with(&self, config: &str, environment: &[(&str, &str)]) -> Self {
+        self.upgrade_by(config, environment, |command| command).await
+    }
+
+    /// The same, with its command changed by `how`.
+    ///
+    /// # Panics
+    /// When it does not start, with what it said.
+    pub async fn upgrade_by(
+        &self,
+        config: &str,
+        environment: &[(&str, &str)],
+        how: impl FnOnce(Command) -> Command,
+    ) -> Self {
         let waiting = |mut command: Command| {
             command.arg("--upgrade");
-            command
+            how(command)
         };
         Self::started_in(&self.address.to_string(), config, environment, Some(Arc::clone(&self.state)), waiting).await
     }
@@ -187,6 +202,26 @@ impl Gateway {
         until(&format!("the log has '{text}'"), || self.log().contains(text)).await;
     }
 
+    /// Where it answers operators.
+    pub fn socket(&self) -> PathBuf {
+        self.state.path().join(format!("weir/admin-{}/socket", self.listen))
+    }
+
+    /// What Prometheus reads, without the head of the answer.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub fn metrics(&self) -> String {
+        let mut stream = UnixStream::connect(self.socket()).expect("the socket can be opened");
+        let request = b"GET /metrics HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n\r\n";
+        stream.write_all(request).expect("the request can be sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the answer is text");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("the answer has a head");
+        assert!(head.contains("application/openmetrics-text"), "{head}");
+        body.to_owned()
+    }
+
     /// Sends `request`.
     pub async fn send(&self, request: Request) -> Response {
         request.send(self.address).await
@@ -254,6 +289,16 @@ impl Gateway {
     /// When it has ended.
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.process.id())).expect("the gateway runs").count()
+    }
+
+    /// How many of its asynchronous tasks have not ended.
+    ///
+    /// # Panics
+    /// When it does not say.
+    pub fn tasks(&self) -> usize {
+        let metrics = self.metrics();
+        let value = metrics.lines().find_map(|line| line.strip_prefix("weir_tasks{} ")).expect("tasks are counted");
+        value.parse().expect("it is a number")
     }
 
     /// The kibibytes of memory it holds (`VmRSS`).

@@ -19,6 +19,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use serde_json::Value;
+use tokio::runtime::Handle;
 
 use crate::{
     counters::{
@@ -129,6 +130,10 @@ impl Collector for Scrape {
 impl Scrape {
     fn add_to(&self, to: &mut impl MetricSink) -> fmt::Result {
         gauge(to, "uptime_seconds", "How long the gateway has run", [([("", ""); 0], self.uptime.as_secs())])?;
+        if let Ok(runtime) = Handle::try_current() {
+            let tasks = runtime.metrics().num_alive_tasks() as u64;
+            gauge(to, "tasks", "Asynchronous tasks that have not ended", [([("", ""); 0], tasks)])?;
+        }
         let build = [([("version", env!("CARGO_PKG_VERSION"))], 1)];
         gauge(to, "build", "The version that runs; always 1", build)?;
         let snapshot = self.app.proxy.snapshot();
