@@ -24,12 +24,19 @@ async fn its_tools_stay_on_offer_and_calls_say_that_it_is_gone() {
     let call = json!({ "name": "stub__echo", "arguments": { "message": "hello" } });
     for client in &clients {
         assert_eq!(client.tools().await, tools);
+        // The model is told: it may wait, or take another tool.
         let answer = client.ask("tools/call", call.clone()).await;
-        let why = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        let why = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        let (cause, standing) = why.split_once(" (").unwrap_or_else(|| panic!("{why}"));
         assert_eq!(
-            why,
+            cause,
             "upstream `stub` cannot be reached: no connection: refused; check its url and that it is running"
         );
+        assert!(standing.starts_with("state `error`; Weir tries again in ") && standing.ends_with(" s)"), "{why}");
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+        // Nobody but a model reads the results of tools.
+        let other = client.ask("prompts/get", json!({ "name": "stub__none" })).await;
+        assert!(other["error"].is_object(), "{other}");
     }
 
     let _stub = Stub::at(address, offer).await;

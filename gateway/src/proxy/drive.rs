@@ -18,7 +18,7 @@ use crate::{
     session::{RunningGuard, RunningRequest},
     task::{self, on_heap},
     telemetry::{CallOutcome, CallSpan},
-    upstream::{Channel, ConnectError, CredentialError, Outgoing, Reply, ReplyBody, SendError, Upstream},
+    upstream::{Channel, ConnectError, CredentialError, Outgoing, Reply, ReplyBody, SendError, Status, Upstream},
 };
 
 use super::{
@@ -316,7 +316,11 @@ impl Proxy {
         }
         record.fail(outcome(&failure), failure.to_string());
         match &failure {
+            // Nothing was sent. A model that reads why can wait, or take another tool.
             Failure::Shed { .. } => told(context, &format!("upstream `{}` {failure}", upstream.name()), true),
+            Failure::Unreachable(_) => {
+                told(context, &format!("upstream `{}` {failure}{}", upstream.name(), standing(upstream)), true)
+            }
             failure => Answer::failed(&context.message, upstream.name(), failure),
         }
     }
@@ -382,6 +386,15 @@ impl Proxy {
         if let Err(why) = sent.unwrap_or(Err(SendError::TimedOut)) {
             tracing::debug!(upstream = upstream.name(), method = context.message.method(), error = %why, "message not taken");
         }
+    }
+}
+
+/// The state of an upstream that cannot be reached, and when Weir tries it again.
+fn standing(upstream: &Upstream) -> String {
+    let Status { state, retry, .. } = upstream.status();
+    match retry.map(|at| at.saturating_duration_since(Instant::now()).as_secs() + 1) {
+        Some(after) => format!(" (state `{state}`; Weir tries again in {after} s)"),
+        None => format!(" (state `{state}`)"),
     }
 }
 
