@@ -10,6 +10,7 @@ use std::time::Duration;
 
 mod gateway_faults;
 mod load;
+mod machine;
 mod random;
 mod replica_faults;
 mod rig;

@@ -1,14 +1,13 @@
 //! Faults of the machine below the gateway, and its own comings and goings.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
-use std::{env, fs};
 
 use rustix::process::Signal;
 use tokio::time::sleep;
 
 use super::load::{Load, Probe, Tolerance};
+use super::machine::{Clock, Disk};
 use super::rig::{IMPATIENT, Rig, message, twice};
 use super::{Outcome, Random, Scale};
 use crate::peer::Launch;
@@ -17,77 +16,41 @@ use crate::stub::Offer;
 use crate::wait::until;
 use crate::{Gateway, Stub};
 
-/// What fakes the clock of a program (Debian's `libfaketime`).
-pub(super) const FAKETIME: [&str; 2] =
-    ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
-
-/// How large a file may become on the full disk, in bytes: none grows any more.
-const FULL: &str = "4096";
-
 type Result = std::result::Result<String, Vec<String>>;
 
 /// No file can grow for a while: neither the store nor the audit log, without which calls may go on here.
 pub(super) async fn disk_full(scale: Scale) -> Outcome {
-    if !prlimit(std::process::id(), "unlimited") {
+    let Some(disk) = Disk::new() else {
         return Outcome::Skipped("`prlimit` (util-linux) is missing".to_owned());
-    }
+    };
     let stub = Stub::start().await;
-    let audit = "audit = { path = \"log/audit.jsonl\", on_failure = \"continue\" }\n";
-    let rig = Rig::start_by(scale, &format!("{audit}{}", stub.config("faulty")), Probe::Echo, &[], |command| {
-        // Else the first write that is too long ends the program.
-        through("trap '' XFSZ; exec \"$0\" \"$@\"", &command)
-    })
-    .await
-    .unnoticed();
+    let config = format!("{}{}", Disk::AUDIT, stub.config("faulty"));
+    let rig = Rig::start_by(scale, &config, Probe::Echo, &[], |command| Disk::seen_by(&command)).await.unnoticed();
     rig.drill(async |rig: &mut Rig| {
         let id = rig.gateway.id();
-        assert!(prlimit(id, FULL), "the limit of a child can be changed");
+        disk.fill(id, true);
         rig.gateway.logs("the audit log cannot be written").await;
         sleep(scale.outage).await;
-        assert!(prlimit(id, "unlimited"), "the limit of a child can be changed");
+        disk.fill(id, false);
         rig.gateway.logs("the audit log is written again").await;
     })
     .await
     .into()
 }
 
-fn prlimit(id: u32, size: &str) -> bool {
-    let mut command = Command::new("prlimit");
-    command.args(["--pid", &id.to_string(), &format!("--fsize={size}:unlimited")]);
-    command.output().is_ok_and(|ended| ended.status.success())
-}
-
-/// The same command, started by a script of the shell that has it as its arguments.
-fn through(script: &str, command: &Command) -> Command {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        shell.env(name, value.unwrap_or_default());
-    }
-    shell
-}
-
 /// The clock is set forward by an hour and back by two.
 pub(super) async fn clock_jumps(scale: Scale) -> Outcome {
-    let Some(library) = FAKETIME.into_iter().find(|path| Path::new(path).exists()) else {
+    let Some(clock) = Clock::new() else {
         return Outcome::Skipped("libfaketime is missing".to_owned());
     };
-    let folder = tempfile::tempdir().expect("a temporary directory can be made");
-    let clock = folder.path().join("clock");
-    let set = |time: &str| fs::write(&clock, time).expect("it can be written");
-    set("+0");
     let stub = Stub::start().await;
-    let environment = [
-        ("LD_PRELOAD", library),
-        ("FAKETIME_TIMESTAMP_FILE", clock.to_str().expect("the path is text")),
-        ("FAKETIME_NO_CACHE", "1"),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-    ];
+    let environment = clock.environment();
+    let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
     let rig = Rig::start_by(scale, &stub.config("faulty"), Probe::Echo, &environment, |command| command).await;
     rig.unnoticed()
         .drill(async |_| {
             for time in ["+1h", "-1h", "+0"] {
-                set(time);
+                clock.set(time);
                 sleep(scale.outage).await;
             }
         })

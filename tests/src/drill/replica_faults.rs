@@ -4,14 +4,13 @@
 //! none runs twice.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::gateway_faults::FAKETIME;
 use super::load::{Load, Probe, Tolerance};
+use super::machine::Clock;
 use super::rig::{IMPATIENT, twice};
 use super::{Outcome, Scale};
 use crate::balancer::Balancer;
@@ -205,7 +204,7 @@ pub(super) async fn store_slow(scale: Scale) -> Result {
 
 /// The clock of one gateway is an hour ahead, and that of another an hour behind; one of the first dies.
 pub(super) async fn clocks_differ(scale: Scale) -> Outcome {
-    let Some(library) = FAKETIME.into_iter().find(|path| Path::new(path).exists()) else {
+    let Some(library) = Clock::library() else {
         return Outcome::Skipped("libfaketime is missing".to_owned());
     };
     let faked = |offset: &str| {

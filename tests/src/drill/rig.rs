@@ -13,9 +13,9 @@ use crate::soak::quantile;
 use crate::stub::Offer;
 use crate::{Gateway, Stub};
 
-/// How much more the gateway may hold afterwards: descriptors, threads, child processes, KiB of memory. Connections that rest
-/// are descriptors, and there may be one more for each client.
-pub(super) const SLACK: Held = [24, 4, 0, 32 * 1024];
+/// How much more the gateway may hold afterwards: descriptors, threads, child processes, KiB of memory, tasks. Connections that
+/// rest are descriptors, those of clients are tasks too, and there may be one more of both for each client.
+pub(super) const SLACK: Held = [24, 4, 0, 32 * 1024, 24];
 
 /// Calls of the healthy upstream are never too slow below this, however fast they normally are.
 const FLOOR: Duration = Duration::from_millis(50);
@@ -42,7 +42,7 @@ pub(super) struct Rig {
 }
 
 /// What a gateway holds at one moment, as [`SLACK`] lists it.
-pub(super) type Held = [u64; 4];
+pub(super) type Held = [u64; 5];
 
 impl Rig {
     /// Starts a gateway with these upstreams, one of them `faulty`, and one that is well.
@@ -154,8 +154,8 @@ pub(super) async fn returns_to(gateway: &Gateway, before: Held, slack: Held) -> 
 
 fn held(gateway: &Gateway) -> Held {
     let threads = std::fs::read_dir(format!("/proc/{}/task", gateway.id())).map_or(0, Iterator::count);
-    let counts = [gateway.descriptors(), threads, gateway.children().len()].map(|count| count as u64);
-    [counts[0], counts[1], counts[2], gateway.resident()]
+    let counts = [gateway.descriptors(), threads, gateway.children().len(), gateway.tasks()].map(|count| count as u64);
+    [counts[0], counts[1], counts[2], gateway.resident(), counts[3]]
 }
 
 /// How much slower the calls of the healthy upstream were than they may be: their p99 stays within twice the normal one.
@@ -168,7 +168,7 @@ fn slowed(normal: &Tally, calls: &Tally) -> Option<String> {
 /// What the gateway holds more than it may.
 pub(super) fn grown(before: Held, after: Held, slack: Held) -> Option<String> {
     let is_more = before.iter().zip(after).zip(slack).any(|((before, after), slack)| after > before + slack);
-    is_more.then(|| format!("descriptors, threads, children and KiB have grown from {before:?} to {after:?}"))
+    is_more.then(|| format!("descriptors, threads, children, KiB and tasks have grown from {before:?} to {after:?}"))
 }
 
 fn report(normal: &Tally, calls: &Tally, faulty: &Tally, back: Duration, before: Held, after: Held) -> String {
@@ -186,13 +186,15 @@ fn report(normal: &Tally, calls: &Tally, faulty: &Tally, back: Duration, before:
     let mib = |held: Held| held[3] / 1024;
     let _ = write!(
         line,
-        "{}→{} descriptors, {}→{} threads, {}→{} children, {}→{} MiB",
+        "{}→{} descriptors, {}→{} threads, {}→{} children, {}→{} tasks, {}→{} MiB",
         before[0],
         after[0],
         before[1],
         after[1],
         before[2],
         after[2],
+        before[4],
+        after[4],
         mib(before),
         mib(after)
     );

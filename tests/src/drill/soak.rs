@@ -1,12 +1,16 @@
 //! All faults at random under the load of many clients, for long: what the gateway holds stays flat.
 
+use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
 use super::load::{Load, Probe, Tolerance};
-use super::rig::{IMPATIENT, SLACK, grown, returns_to, settled};
+use super::machine::{Clock, Disk, Hosts};
+use super::rig::{IMPATIENT, SLACK, grown, returns_to, settled, twice};
+use super::upstream_faults::{NamedServer, SecureServer};
 use super::{Random, Scale};
 use crate::cutter::{Cutter, Fault};
 use crate::gateway::Gateway;
@@ -16,8 +20,15 @@ use crate::soak::{Sample, median, quantile, sample};
 use crate::stub::Stub;
 
 /// How many clients each upstream has; 200 in all.
-const CLIENTS: [(&str, Probe, usize); 4] =
-    [("well", Probe::Echo, 100), ("faulty", Probe::Echo, 60), ("server", Probe::Sum, 20), ("process", Probe::Echo, 20)];
+const CLIENTS: [(&str, Probe, usize); 7] = [
+    ("well", Probe::Echo, 90),
+    ("faulty", Probe::Echo, 50),
+    ("server", Probe::Sum, 15),
+    ("stream", Probe::Long, 10),
+    ("process", Probe::Echo, 15),
+    ("secure", Probe::Echo, 10),
+    ("named", Probe::Echo, 10),
+];
 
 /// What the network may do.
 const FAULTS: [Fault; 8] = [
@@ -34,13 +45,33 @@ const FAULTS: [Fault; 8] = [
 /// How much more memory the last quarter may hold than the second, in KiB.
 const GROWTH: u64 = 16 * 1024;
 
+/// What goes wrong beside the network, whose turn comes as often as that of all of these together.
+const OTHERS: [&str; 9] = [
+    "the server is killed",
+    "the server of a stream is killed",
+    "a process is killed",
+    "reload",
+    "certificate",
+    "address",
+    "disk",
+    "clock",
+    "upgrade",
+];
+
 struct Field {
     gateway: Gateway,
     network: Cutter,
     server: RestartableServer,
+    stream: RestartableServer,
+    secure: SecureServer,
+    named: Option<NamedServer>,
+    disk: Option<Disk>,
+    clock: Option<Clock>,
     config: String,
     stub: Stub,
     random: Random,
+    /// How often each thing went wrong.
+    counts: BTreeMap<&'static str, usize>,
 }
 
 impl Field {
@@ -48,12 +79,28 @@ impl Field {
         let (well, stub) = (Stub::start().await, Stub::start().await);
         let network = Cutter::start(stub.address()).await;
         let server = RestartableServer::everything("streamableHttp", "/mcp").await;
+        let stream = RestartableServer::everything("sse", "/sse").await;
+        let (secure, named) = (SecureServer::start().await, NamedServer::start().await);
+        let (disk, clock) = (Disk::new(), Clock::new());
         let faulty = format!("[upstreams.faulty]\nurl = \"{}\"\n{IMPATIENT}", network.url("/mcp"));
-        let server_config = server.config("server") + IMPATIENT;
-        let config = [well.config("well"), faulty, server_config, child("process", "honest")].concat();
-        let gateway = Gateway::start(&config).await;
-        gateway.healthy(&["well", "faulty", "server", "process"]).await;
-        (Self { gateway, network, server, config, stub, random: Random::new(seed) }, well)
+        let config = [
+            Disk::AUDIT.to_owned(),
+            well.config("well"),
+            faulty,
+            server.config("server") + IMPATIENT,
+            stream.config("stream") + IMPATIENT,
+            // A process of an upgrade has another folder, and an upstream that runs elsewhere is another one.
+            child("process", "honest") + "cwd = \"/\"\n",
+            secure.config("secure"),
+            // Without a file of hosts it is one more that is well.
+            named.as_ref().map_or_else(|| stub.config("named"), |named| named.config("named")),
+        ];
+        let config = config.concat();
+        let how = |command| seeing(named.as_ref(), &command);
+        let gateway = Gateway::start_by(&config, &borrowed(&environment(&secure, clock.as_ref())), how).await;
+        gateway.healthy(&CLIENTS.map(|(upstream, ..)| upstream)).await;
+        let (random, counts) = (Random::new(seed), BTreeMap::new());
+        (Self { gateway, network, server, stream, secure, named, disk, clock, config, stub, random, counts }, well)
     }
 
     async fn loads(&self, scale: Scale) -> Vec<Load> {
@@ -65,33 +112,87 @@ impl Field {
         loads
     }
 
-    /// Something goes wrong, and is over again.
-    async fn fault(&mut self) {
-        match self.random.below(8) {
-            0 => self.server.restart().await,
-            1 => {
-                let children = self.gateway.children();
-                if let Some((id, _)) = children.first() {
-                    // It may have ended by itself since.
-                    let _ = kill_process(Pid::from_raw(id.cast_signed()).expect("an id is not zero"), Signal::KILL);
+    /// Something goes wrong, and is over again. An upgrade begins with fresh memory, so it has its time.
+    async fn fault(&mut self, may_upgrade: bool) {
+        let what = OTHERS.get(self.random.below(2 * OTHERS.len())).copied().unwrap_or("network");
+        let pause = Duration::from_millis(500 + 500 * self.random.below(6) as u64);
+        match (what, &mut self.named, &self.disk, &self.clock) {
+            ("the server is killed", ..) => self.server.restart().await,
+            ("the server of a stream is killed", ..) => self.stream.restart().await,
+            ("a process is killed", ..) => self.kill_process(),
+            ("reload", ..) => self.reload().await,
+            ("certificate", ..) => {
+                self.secure.restart(false).await;
+                sleep(pause).await;
+                self.secure.restart(true).await;
+            }
+            ("address", Some(named), ..) => named.moves().await,
+            ("disk", _, Some(disk), _) => {
+                disk.fill(self.gateway.id(), true);
+                sleep(pause).await;
+                disk.fill(self.gateway.id(), false);
+            }
+            ("clock", .., Some(clock)) => {
+                for time in ["+1h", "-1h", "+0"] {
+                    clock.set(time);
+                    sleep(pause / 3).await;
                 }
             }
-            2 => {
-                let more = self.stub.config("more");
-                for config in [format!("{}{more}", self.config), self.config.clone()] {
-                    self.gateway.configure(&config);
-                    self.gateway.signal(Signal::HUP);
-                    sleep(Duration::from_millis(500)).await;
-                }
-            }
-            _ => {
+            ("upgrade", ..) if may_upgrade => self.upgrade().await,
+            ("network", ..) => {
                 self.network.fail(FAULTS[self.random.below(FAULTS.len())]);
-                sleep(Duration::from_millis(500 + 500 * self.random.below(6) as u64)).await;
+                sleep(pause).await;
                 self.network.fail(Fault::None);
             }
+            _ => return,
         }
+        *self.counts.entry(what).or_default() += 1;
         sleep(Duration::from_millis(250 * self.random.below(8) as u64)).await;
     }
+
+    fn kill_process(&self) {
+        if let Some((id, _)) = self.gateway.children().first() {
+            // It may have ended by itself since.
+            let _ = kill_process(Pid::from_raw(id.cast_signed()).expect("an id is not zero"), Signal::KILL);
+        }
+    }
+
+    async fn reload(&self) {
+        let more = self.stub.config("more");
+        for config in [format!("{}{more}", self.config), self.config.clone()] {
+            self.gateway.configure(&config);
+            self.gateway.signal(Signal::HUP);
+            sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Another process takes over.
+    async fn upgrade(&mut self) {
+        let environment = environment(&self.secure, self.clock.as_ref());
+        let environment = borrowed(&environment);
+        let next = self.gateway.upgrade_by(&self.config, &environment, |command| seeing(self.named.as_ref(), &command));
+        self.gateway.signal(Signal::QUIT);
+        let next = next.await;
+        let mut former = std::mem::replace(&mut self.gateway, next);
+        let status = former.end().await;
+        assert_eq!(status.code(), Some(0), "the former process: {}", former.log());
+    }
+}
+
+/// The command of a gateway, in surroundings that can change.
+fn seeing(named: Option<&NamedServer>, command: &Command) -> Command {
+    let inside = named.map(|named| named.hosts.seen_by(command));
+    Disk::seen_by(inside.as_ref().unwrap_or(command))
+}
+
+fn environment(secure: &SecureServer, clock: Option<&Clock>) -> Vec<(&'static str, String)> {
+    let hosts = Hosts::ENVIRONMENT.map(|(name, value)| (name, value.to_owned()));
+    let clock = clock.into_iter().flat_map(Clock::environment);
+    hosts.into_iter().chain([secure.roots()]).chain(clock).collect()
+}
+
+fn borrowed<'a>(environment: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
+    environment.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 
 /// Lets everything happen for so long; says what came of it.
@@ -100,18 +201,18 @@ impl Field {
 /// With what must not be.
 pub async fn soak(time: Duration, seed: u64) -> Result<String, Vec<String>> {
     let scale = Scale { pace: Duration::from_secs(1), ..Scale::FULL };
-    let (mut field, _well) = Field::start(seed).await;
+    let (mut field, well) = Field::start(seed).await;
     for load in field.loads(scale).await {
         load.recovers().await;
         load.stop().await;
     }
     let before = settled(&field.gateway).await;
     let loads = field.loads(scale).await;
-    let (end, mut samples, mut faults) = (Instant::now() + time, Vec::new(), 0);
-    while Instant::now() < end {
-        field.fault().await;
-        faults += 1;
-        samples.push(sample(&field.gateway));
+    let (begin, mut samples) = (Instant::now(), Vec::new());
+    while begin.elapsed() < time {
+        // The memory of one process is compared, from the second quarter on.
+        field.fault(begin.elapsed() < time / 5).await;
+        samples.push((begin.elapsed(), sample(&field.gateway)));
     }
     let (mut failures, mut right, mut told, mut times) = (Vec::new(), 0, 0, Vec::new());
     for (load, (upstream, ..)) in loads.into_iter().zip(CLIENTS) {
@@ -124,21 +225,29 @@ pub async fn soak(time: Duration, seed: u64) -> Result<String, Vec<String>> {
         }
     }
     // A connection to the gateway and one to an upstream may rest for each client.
-    let slack = [2 * CLIENTS.iter().map(|(.., clients)| *clients as u64).sum::<u64>(), SLACK[1], SLACK[2], SLACK[3]];
+    let most = 2 * CLIENTS.iter().map(|(.., clients)| *clients as u64).sum::<u64>();
+    let slack = [most, SLACK[1], SLACK[2], SLACK[3], most];
+    failures.extend(twice(&well).map(|text| format!("the healthy upstream ran {text} twice")));
     failures.extend(grown(before, returns_to(&field.gateway, before, slack).await, slack));
-    let part = samples.len() / 4;
-    if part == 0 {
+    let quarter = |at: u32| {
+        let part = time / 4 * at..time / 4 * (at + 1);
+        samples.iter().filter(|(when, _)| part.contains(when)).map(|(_, sample)| *sample).collect::<Vec<_>>()
+    };
+    let quarters = [0, 1, 3].map(quarter);
+    if quarters.iter().any(Vec::is_empty) {
         return Err(vec!["the soak was too short for a comparison".to_owned()]);
     }
-    let [first, second, last] = [0, part, samples.len() - part].map(|at| median(&samples[at..at + part]));
+    let [first, second, last] = quarters.map(|part| median(&part));
     let shown = |Sample { memory, descriptors, processes }: Sample| {
         format!("{memory} KiB, {descriptors} descriptors, {processes} processes")
     };
     let report = format!(
-        "{faults} faults, 200 clients: {right} calls right, {told} told why; healthy: {} calls, p99 {} ms\nfirst quarter: {}\n\
+        "{} faults, 200 clients: {right} calls right, {told} told why; healthy: {} calls, p99 {} ms\n{:?}\nfirst quarter: {}\n\
          second quarter: {}\nlast quarter: {}",
+        field.counts.values().sum::<usize>(),
         times.len(),
         quantile(&times, 0.99).as_millis(),
+        field.counts,
         shown(first),
         shown(second),
         shown(last),

@@ -1,8 +1,6 @@
 //! Faults of an upstream, and of the network before it.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
@@ -11,6 +9,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::load::Probe;
+use super::machine::Hosts;
 use super::rig::{IMPATIENT, Rig, readable, twice};
 use super::{Outcome, Random, Scale};
 use crate::cutter::{Cutter, Fault};
@@ -154,77 +153,117 @@ impl Certificates {
     }
 }
 
-/// A second gateway stands in for an upstream with TLS. Its certificate is renewed, then one that nobody trusts, then good.
-pub(super) async fn certificate_changes(scale: Scale) -> Result {
-    let (stub, certificates) = (Stub::start().await, Certificates::new());
-    let (trusted, unknown) = (Certificates::authority(), Certificates::authority());
-    certificates.write("ca.pem", &trusted.pem());
-    certificates.issue(&trusted);
-    let (certificate, key) = (certificates.path("own.pem"), certificates.path("own.key"));
-    let config = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n{}", stub.config("stub"));
-    let port = free_port();
-    let mut server = Some(Gateway::start_at(port, &config).await);
-    let faulty = format!("[upstreams.faulty]\nurl = \"https://localhost:{port}/mcp/stub\"\n{IMPATIENT}");
-    let roots = certificates.path("ca.pem");
-    let roots = [("SSL_CERT_FILE", roots.to_str().expect("the path is text"))];
-    let rig = Rig::start_by(scale, &faulty, Probe::Echo, &roots, |command| command).await;
-    rig.drill(async |_| {
-        certificates.issue(&trusted);
-        let running = server.as_ref().expect("it runs");
-        let reloads = running.log().matches("the configuration was reloaded").count();
+/// A second gateway, which stands in for an upstream with TLS.
+pub(super) struct SecureServer {
+    certificates: Certificates,
+    /// Whom the gateway trusts, and whom it does not.
+    authorities: [CertifiedIssuer<'static, KeyPair>; 2],
+    config: String,
+    port: u16,
+    server: Option<Gateway>,
+    _stub: Stub,
+}
+
+impl SecureServer {
+    pub(super) async fn start() -> Self {
+        let (stub, certificates) = (Stub::start().await, Certificates::new());
+        let authorities = [Certificates::authority(), Certificates::authority()];
+        certificates.write("ca.pem", &authorities[0].pem());
+        certificates.issue(&authorities[0]);
+        let (certificate, key) = (certificates.path("own.pem"), certificates.path("own.key"));
+        let config = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n{}", stub.config("stub"));
+        let port = free_port();
+        let server = Some(Gateway::start_at(port, &config).await);
+        Self { certificates, authorities, config, port, server, _stub: stub }
+    }
+
+    /// The lines of a configuration that make it the upstream `name`.
+    pub(super) fn config(&self, name: &str) -> String {
+        format!("[upstreams.{name}]\nurl = \"https://localhost:{}/mcp/stub\"\n{IMPATIENT}", self.port)
+    }
+
+    /// The file of those whom the gateway is to trust, for its environment.
+    pub(super) fn roots(&self) -> (&'static str, String) {
+        let file = self.certificates.path("ca.pem");
+        ("SSL_CERT_FILE", file.to_str().expect("the path is text").to_owned())
+    }
+
+    /// Its certificate is renewed while it runs.
+    pub(super) async fn renew(&self) {
+        self.certificates.issue(&self.authorities[0]);
+        let running = self.server.as_ref().expect("it runs");
+        let reloads = || running.log().matches("the configuration was reloaded").count();
+        let before = reloads();
         running.signal(Signal::HUP);
-        until("the certificate is taken", || running.log().matches("the configuration was reloaded").count() > reloads)
-            .await;
-        for authority in [&unknown, &trusted] {
-            certificates.issue(authority);
-            drop(server.take());
-            server = Some(Gateway::start_at(port, &config).await);
+        until("the certificate is taken", || reloads() > before).await;
+    }
+
+    /// It starts anew with a certificate of somebody whom the gateway trusts, or does not.
+    pub(super) async fn restart(&mut self, is_trusted: bool) {
+        self.certificates.issue(&self.authorities[usize::from(!is_trusted)]);
+        drop(self.server.take());
+        self.server = Some(Gateway::start_at(self.port, &self.config).await);
+    }
+}
+
+/// The certificate of an upstream is renewed, then one that nobody trusts, then good.
+pub(super) async fn certificate_changes(scale: Scale) -> Result {
+    let mut server = SecureServer::start().await;
+    let (name, file) = server.roots();
+    let config = server.config("faulty");
+    let rig = Rig::start_by(scale, &config, Probe::Echo, &[(name, &file)], |command| command).await;
+    rig.drill(async |_| {
+        server.renew().await;
+        for is_trusted in [false, true] {
+            server.restart(is_trusted).await;
             sleep(scale.outage).await;
         }
     })
     .await
 }
 
-/// The name of the upstream leads elsewhere, and its former address is gone. It takes a file of hosts that only the
-/// gateway sees.
-pub(super) async fn address_changes(scale: Scale) -> Outcome {
-    let folder = TempDir::new().expect("a temporary directory can be made");
-    let hosts = folder.path().join("hosts");
-    let names = |address: &str| {
-        fs::write(&hosts, format!("127.0.0.1 localhost\n{address} upstream.test\n")).expect("it can be written");
-    };
-    names("127.0.0.1");
-    let seeing = |program: &Path| {
-        let mut command = Command::new("unshare");
-        if !rustix::process::geteuid().is_root() {
-            command.arg("--map-root-user");
-        }
-        command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]).arg(&hosts).arg(program);
-        command
-    };
-    if !seeing(Path::new("true")).output().is_ok_and(|ended| ended.status.success()) {
-        return Outcome::Skipped("`unshare --mount` is not allowed here".to_owned());
+/// An upstream behind a name, which can lead elsewhere.
+pub(super) struct NamedServer {
+    /// The names that the gateway sees.
+    pub(super) hosts: Hosts,
+    at: u8,
+    stub: Stub,
+}
+
+impl NamedServer {
+    /// None where no process may have a file of hosts.
+    pub(super) async fn start() -> Option<Self> {
+        let hosts = Hosts::new()?;
+        let stub = Stub::at(([127, 0, 0, 1], free_port()).into(), Offer::default()).await;
+        Some(Self { hosts, at: 1, stub })
     }
-    let first = Stub::at(([127, 0, 0, 1], free_port()).into(), Offer::default()).await;
-    let port = first.address().port();
-    let mut second = None;
-    let mut first = Some(first);
-    // A name is believed for half a minute.
-    let config = format!("[upstreams.faulty]\nurl = \"http://upstream.test:{port}/mcp\"\n");
-    let direct = [("NO_PROXY", "*"), ("no_proxy", "*")];
-    let rig = Rig::start_by(scale, &(config + IMPATIENT), Probe::Echo, &direct, |command| {
-        let mut inside = seeing(Path::new(command.get_program()));
-        inside.args(command.get_args());
-        for (name, value) in command.get_envs() {
-            inside.env(name, value.unwrap_or_default());
-        }
-        inside
-    })
-    .await;
+
+    /// The lines of a configuration that make it the upstream `name`.
+    pub(super) fn config(&self, name: &str) -> String {
+        let port = self.stub.address().port();
+        format!("[upstreams.{name}]\nurl = \"http://{}:{port}/mcp\"\n{IMPATIENT}", Hosts::NAME)
+    }
+
+    /// Its name leads to another address, and nobody is at the former one.
+    pub(super) async fn moves(&mut self) {
+        self.at = 3 - self.at;
+        let port = self.stub.address().port();
+        let next = Stub::at(([127, 0, 0, self.at], port).into(), Offer::default()).await;
+        self.hosts.lead_to(&format!("127.0.0.{}", self.at));
+        self.stub = next;
+    }
+}
+
+/// The name of the upstream leads elsewhere, and its former address is gone. A name is believed for half a minute.
+pub(super) async fn address_changes(scale: Scale) -> Outcome {
+    let Some(mut server) = NamedServer::start().await else {
+        return Outcome::Skipped("`unshare --mount` is not allowed here".to_owned());
+    };
+    let config = server.config("faulty");
+    let rig = Rig::start_by(scale, &config, Probe::Echo, &Hosts::ENVIRONMENT, |command| server.hosts.seen_by(&command));
+    let rig = rig.await;
     rig.drill(async |_| {
-        second = Some(Stub::at(([127, 0, 0, 2], port).into(), Offer::default()).await);
-        names("127.0.0.2");
-        drop(first.take());
+        server.moves().await;
         sleep(scale.outage).await;
     })
     .await
