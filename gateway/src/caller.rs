@@ -11,6 +11,7 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use weir_flow::facts::Principal;
 
 use crate::{
@@ -66,6 +67,8 @@ impl CallerRecord {
 pub struct Caller {
     principal: Principal,
     id: Arc<str>,
+    /// Stands for all that is known of the principal.
+    digest: OnceLock<[u8; 32]>,
     token: Option<Secret>,
     /// What the rules allow that were asked last.
     grants: ArcSwapOption<Grants>,
@@ -94,7 +97,7 @@ impl Caller {
     }
 
     const fn of(principal: Principal, id: Arc<str>, token: Option<Secret>) -> Self {
-        Self { principal, id, token, grants: ArcSwapOption::const_empty() }
+        Self { principal, id, digest: OnceLock::new(), token, grants: ArcSwapOption::const_empty() }
     }
 
     /// What the rules allow a caller; none for whoever need not prove who they are.
@@ -115,6 +118,11 @@ impl Caller {
     #[must_use]
     pub const fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// The same for callers of whom the same is known, and for no others.
+    pub fn digest(&self) -> &[u8; 32] {
+        self.digest.get_or_init(|| principal_digest(&self.principal))
     }
 
     /// The same text for the same principal, and for no other. Good as a key; not meant to be shown.
@@ -161,6 +169,40 @@ impl Caller {
 /// An issuer is a URL and has no line break, so no two principals come to the same text.
 fn id(principal: &Principal) -> Arc<str> {
     [principal.issuer.as_deref().unwrap_or_default(), &principal.subject].join("\n").into()
+}
+
+/// The same for the same facts about a principal, and for no others.
+pub fn principal_digest(principal: &Principal) -> [u8; 32] {
+    let Principal { subject, issuer, scopes, groups, key, claims } = principal;
+    let mut facts = FactsHash(Sha256::new());
+    facts.text(subject);
+    facts.maybe(issuer.as_deref());
+    facts.maybe(key.as_deref());
+    facts.text(claims);
+    facts.texts(scopes);
+    facts.texts(groups);
+    facts.0.finalize().into()
+}
+
+/// Facts one after the other, such that none can be taken for a part of another.
+struct FactsHash(Sha256);
+
+impl FactsHash {
+    fn text(&mut self, text: &str) {
+        self.0.update(text.len().to_le_bytes());
+        self.0.update(text);
+    }
+
+    /// What is not there is not empty.
+    fn maybe(&mut self, text: Option<&str>) {
+        self.0.update([u8::from(text.is_some())]);
+        self.text(text.unwrap_or_default());
+    }
+
+    fn texts(&mut self, texts: &[String]) {
+        self.0.update(texts.len().to_le_bytes());
+        texts.iter().for_each(|text| self.text(text));
+    }
 }
 
 impl fmt::Debug for Caller {

@@ -168,7 +168,7 @@ impl Policy {
                 guest.load(&mut store, &instance)?.call_next(&mut store, &to, &past).await
             })
             .await;
-        let question = QuestionName { function: "next", upstream: &upstream.name, call: "" };
+        let question = QuestionName { function: "next", upstream: &upstream.name, call: None };
         self.record(question, || [("to", contract_json(&to)), ("history", contract_json(&past))], &answer, &store);
         convert::step(answer?, upstream).map_err(|Broken(rule)| self.fault(PolicyFault::Malformed(rule)))
     }
@@ -194,7 +194,7 @@ impl Policy {
                 guest.load(&mut store, &instance)?.call_decide(&mut store, &about).await
             })
             .await;
-        let asked = QuestionName { function: "decide", upstream: &question.upstream.name, call: "" };
+        let asked = QuestionName { function: "decide", upstream: &question.upstream.name, call: None };
         self.record(asked, || [("about", contract_json(&about))], &answer, &store);
         let answer = match answer? {
             // As it is: once it is fit for a log, a secret of several lines is another text.
@@ -230,7 +230,7 @@ impl Policy {
             at: String::new(),
             policy: self.name().to_owned(),
             upstream: asked.upstream.to_owned(),
-            call: asked.call.to_owned(),
+            call: asked.call.map(|id| id.to_string()).unwrap_or_default(),
             ask: asked.function.to_owned(),
             with: with().map(|(name, value)| (name.to_owned(), value)).into_iter().collect(),
             answer: answer.as_ref().ok().map(contract_json),

@@ -52,6 +52,9 @@ use crate::{
     upstream::Upstream,
 };
 
+use decide::Forwarded;
+use decided_answer::DecidedCall;
+
 pub use answer::{Answer, Body, CLIENT_GONE, CallLog};
 pub use answer_stream::{AnswerStream, KeepStream, StreamClose, StreamItem};
 pub use pending_answer::{PendingAnswer, WholeAnswer};
@@ -363,8 +366,7 @@ impl Proxy {
                     span.goes_to(target.name.as_deref().or(own.as_deref()), target.upstream.server_address());
                 }
                 if target.upstream.policies().is_some() {
-                    // Boxed: few upstreams have such policies, and every call would have room for it.
-                    return on_heap(|| self.decide_and_drive(context, target, reply, record)).await;
+                    return self.decide_and_drive(context, target, reply, record).await;
                 }
                 self.approve_and_drive(context, target, reply, record).await
             }
@@ -379,22 +381,34 @@ impl Proxy {
         reply: Option<approval::Reply>,
         record: &mut CallLog,
     ) -> Answer {
-        match self.decide(context, target, record).await {
-            Err(answer) => *answer,
-            Ok(decide::Forwarded { context: changed, target, call }) => {
-                let context = changed.as_deref().unwrap_or(context);
-                let Some(mut call) = call else {
-                    return self.approve_and_drive(context, target, reply, record).await;
-                };
-                let answer = match call.is_checked() {
-                    true => self.check_and_drive(context, target, reply, &mut call, record).await,
-                    false => Ok(self.approve_and_drive(context, target, reply, record).await),
-                };
-                match answer {
-                    Ok(answer) if call.wants_more() => answer.decided(call, record).await,
-                    Ok(answer) | Err(answer) => answer,
-                }
-            }
+        let Forwarded { context: changed, target, call } = match self.decide(context, target, record).await {
+            Ok(forwarded) => forwarded,
+            Err(answer) => return *answer,
+        };
+        let context = changed.as_deref().unwrap_or(context);
+        match call {
+            None => self.approve_and_drive(context, target, reply, record).await,
+            // Boxed: few upstreams have such policies, and every call would have room for it.
+            Some(call) => on_heap(|| self.drive_decided(context, target, reply, call, record)).await,
+        }
+    }
+
+    /// Takes a request to its upstream while policies decide about it, or before they decide about its answer.
+    async fn drive_decided(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        target: route::Target,
+        reply: Option<approval::Reply>,
+        mut call: Box<DecidedCall>,
+        record: &mut CallLog,
+    ) -> Answer {
+        let answer = match call.is_checked() {
+            true => self.check_and_drive(context, target, reply, &mut call, record).await,
+            false => Ok(self.approve_and_drive(context, target, reply, record).await),
+        };
+        match answer {
+            Ok(answer) if call.wants_more() => answer.decided(call, record).await,
+            Ok(answer) | Err(answer) => answer,
         }
     }
 

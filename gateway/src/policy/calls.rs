@@ -7,7 +7,10 @@ use wasmtime::Store;
 use weir_flow::facts::{Principal, UpstreamFacts};
 use weir_mcp::{Era, ListKind};
 
-use crate::config::{ApprovalConfig, Pattern};
+use crate::{
+    config::{ApprovalConfig, Pattern},
+    telemetry::CallId,
+};
 
 use super::{
     Policy, PolicyError, PolicyFault,
@@ -55,14 +58,16 @@ pub struct ClientGroups(pub(super) Vec<(Pattern, Arc<str>)>);
 /// A call, as far as policies are told of it.
 #[derive(Clone, Copy, Debug)]
 pub struct CallQuestion<'a> {
-    /// What the log calls it.
-    pub id: &'a str,
+    /// What the log calls it; none where the answer may be kept for other calls.
+    pub id: Option<CallId>,
     /// Where it goes.
     pub upstream: &'a UpstreamFacts,
     /// Where it came in.
     pub endpoint: &'a str,
     /// Who calls; none where everybody may.
     pub principal: Option<&'a Principal>,
+    /// Stands for all that is known of the principal, as [`principal_digest`](crate::caller::principal_digest) has it.
+    pub principal_digest: Option<&'a [u8; 32]>,
     /// What the client calls itself.
     pub client: Option<&'a str>,
     /// The group of clients to which it belongs, as the policy that is asked tells them apart.
@@ -236,7 +241,7 @@ impl Policy {
     pub async fn before(&self, about: &CallQuestion<'_>, params: Option<&str>) -> Result<CallDecision, PolicyError> {
         let size = self.within("the params", params)?;
         // The id of one call would be kept for others, where the answer may be kept.
-        let told = CallQuestion { id: params.map_or("", |_| about.id), ..*about };
+        let told = CallQuestion { id: about.id.filter(|_| params.is_some()), ..*about };
         let call = self.told(convert::call(&told, &self.0.settings))?;
         let (guest, _slot, mut store) = self.asks_of_calls(&about.upstream.name, size).await?;
         let answer = self
@@ -305,7 +310,7 @@ impl Policy {
                 guest.load(&mut store, &instance)?.call_entries(&mut store, &upstream, &told).await
             })
             .await;
-        let question = QuestionName { function: "entries", upstream: &of.name, call: "" };
+        let question = QuestionName { function: "entries", upstream: &of.name, call: None };
         self.record(
             question,
             || [("of", contract_json(&upstream)), ("entries", contract_json(&told))],

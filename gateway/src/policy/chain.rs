@@ -10,9 +10,8 @@ use std::{
 
 use indexmap::IndexMap;
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
-use weir_flow::facts::{Principal, UpstreamFacts};
-use weir_mcp::{Era, ListKind};
+use weir_flow::facts::UpstreamFacts;
+use weir_mcp::ListKind;
 
 use crate::{
     config::{PolicyFailure, PolicyMode, RuleConfig},
@@ -22,7 +21,7 @@ use crate::{
 use super::{
     AnswerDecision, CallDecision, CallInterest, CallQuestion, ClientGroups, Content, Detail, EntryVerdict, ListedEntry,
     Policy, PolicyError,
-    kept::{KeptDecision, KeptDecisions},
+    kept::{CallFacts, KeptDecision, KeptDecisions},
     limits::{BODY, CLIENT_CLASSES},
 };
 
@@ -114,22 +113,27 @@ impl CallPolicy {
         about: &CallQuestion<'_>,
         params: impl FnOnce() -> Option<&'a str>,
     ) -> Asked<Arc<CallDecision>> {
+        // Boxed: a question is large, and a call whose decision is kept would have room for it.
         if self.sees_params() {
-            return self.settled(self.policy.before(about, Some(params().unwrap_or("{}"))).await.map(Arc::new));
+            let question = Box::pin(self.policy.before(about, Some(params().unwrap_or("{}"))));
+            return self.settled(question.await.map(Arc::new));
         }
-        let key = key(about);
-        let kept = self.kept.lock().get(&key).cloned();
-        if let Some(kept) = kept.as_ref().filter(|kept| kept.until > Instant::now()) {
-            return Asked::Decided(Arc::clone(&kept.decision));
+        let facts = CallFacts::of(about);
+        let mut last = None;
+        if let Some(kept) = self.kept.lock().get(&facts) {
+            if kept.until > Instant::now() {
+                return Asked::Decided(Arc::clone(&kept.decision));
+            }
+            last = Some(Arc::clone(&kept.decision));
         }
-        let decided = self.policy.before(about, None).await.map(Arc::new);
-        match (&decided, kept) {
-            (Ok(decision), _) if decision.ttl_seconds > 0 => self.keep(key, about, decision),
+        let decided = Box::pin(self.policy.before(about, None)).await.map(Arc::new);
+        match (&decided, last) {
+            (Ok(decision), _) if decision.ttl_seconds > 0 => self.keep(facts, about, decision),
             // What it said before is not its last word any more.
-            (Ok(_), Some(_)) => self.kept.lock().remove(&key),
-            (Err(why), Some(kept)) if self.on_failure == PolicyFailure::LastGood => {
+            (Ok(_), Some(_)) => self.kept.lock().remove(&facts.into_owned()),
+            (Err(why), Some(last)) if self.on_failure == PolicyFailure::LastGood => {
                 self.tell(why, "its last decision stands");
-                return Asked::Decided(kept.decision);
+                return Asked::Decided(last);
             }
             _ => {}
         }
@@ -215,11 +219,12 @@ impl CallPolicy {
         if detail == Detail::Body { text } else { "" }
     }
 
-    fn keep(&self, key: [u8; 32], about: &CallQuestion<'_>, decision: &Arc<CallDecision>) {
+    fn keep(&self, facts: CallFacts<'_>, about: &CallQuestion<'_>, decision: &Arc<CallDecision>) {
         let now = Instant::now();
         let until = now + Duration::from_secs(decision.ttl_seconds.into());
         let subject = about.principal.map_or("", |principal| &principal.subject).into();
-        self.kept.lock().insert(key, KeptDecision { decision: Arc::clone(decision), until, subject }, now);
+        let kept = KeptDecision { decision: Arc::clone(decision), until, subject };
+        self.kept.lock().insert(facts.into_owned(), kept, now);
     }
 
     fn settled<T>(&self, decided: Result<T, PolicyError>) -> Asked<T> {
@@ -369,45 +374,4 @@ fn batches<'a>(open: &'a [usize], shown: &[Option<String>]) -> Vec<&'a [usize]> 
     parts.push(&open[start..]);
     parts.retain(|part| !part.is_empty());
     parts
-}
-
-/// The same for the same facts, and for no others.
-fn key(about: &CallQuestion<'_>) -> [u8; 32] {
-    let mut facts = FactsHash(Sha256::new());
-    facts.text(about.endpoint);
-    facts.text(about.method);
-    facts.text(if about.era == Era::Modern { "modern" } else { "legacy" });
-    facts.maybe(about.client);
-    facts.maybe(about.name);
-    facts.maybe(about.principal.map(|principal| principal.subject.as_str()));
-    if let Some(Principal { subject: _, issuer, scopes, groups, key, claims }) = about.principal {
-        facts.maybe(issuer.as_deref());
-        facts.maybe(key.as_deref());
-        facts.text(claims);
-        facts.texts(scopes.iter());
-        facts.texts(groups.iter());
-    }
-    facts.texts(about.labels.iter().flat_map(|(name, text)| [name, text]));
-    facts.0.finalize().into()
-}
-
-/// Facts one after the other, such that none can be taken for a part of another.
-struct FactsHash(Sha256);
-
-impl FactsHash {
-    fn text(&mut self, text: &str) {
-        self.0.update(text.len().to_le_bytes());
-        self.0.update(text);
-    }
-
-    /// What is not there is not empty.
-    fn maybe(&mut self, text: Option<&str>) {
-        self.0.update([u8::from(text.is_some())]);
-        self.text(text.unwrap_or_default());
-    }
-
-    fn texts<'a>(&mut self, texts: impl Iterator<Item = &'a String> + Clone) {
-        self.0.update(texts.clone().count().to_le_bytes());
-        texts.for_each(|text| self.text(text));
-    }
 }

@@ -1,8 +1,11 @@
 //! Decisions of one policy that hold for a while, within a number and within bytes.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Instant};
 
-use super::{CallDecision, CallVerdict};
+use ahash::RandomState;
+use weir_mcp::Era;
+
+use super::{CallDecision, CallQuestion, CallVerdict};
 
 /// How many decisions are kept.
 const KEPT: usize = 4096;
@@ -14,8 +17,53 @@ const EACH: usize = 256;
 /// The decisions of one policy, by what they are about.
 #[derive(Default)]
 pub(super) struct KeptDecisions {
-    all: HashMap<[u8; 32], KeptDecision>,
+    all: HashMap<CallFacts<'static>, KeptDecision, RandomState>,
     bytes: usize,
+}
+
+/// All that a decision about mere facts can rest on. Facts are looked up as they are borrowed, and owned once they are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CallFacts<'a> {
+    endpoint: Cow<'a, str>,
+    method: Cow<'a, str>,
+    name: Option<Cow<'a, str>>,
+    client: Option<Cow<'a, str>>,
+    era: Era,
+    principal: Option<[u8; 32]>,
+    labels: Cow<'a, [(String, String)]>,
+}
+
+impl<'a> CallFacts<'a> {
+    pub(super) fn of(about: &CallQuestion<'a>) -> Self {
+        Self {
+            endpoint: about.endpoint.into(),
+            method: about.method.into(),
+            name: about.name.map(Cow::from),
+            client: about.client.map(Cow::from),
+            era: about.era,
+            principal: about.principal_digest.copied(),
+            labels: about.labels.into(),
+        }
+    }
+
+    pub(super) fn into_owned(self) -> CallFacts<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        CallFacts {
+            endpoint: owned(self.endpoint),
+            method: owned(self.method),
+            name: self.name.map(owned),
+            client: self.client.map(owned),
+            era: self.era,
+            principal: self.principal,
+            labels: Cow::Owned(self.labels.into_owned()),
+        }
+    }
+
+    fn size(&self) -> usize {
+        let texts = [&self.endpoint, &self.method].into_iter().chain(&self.name).chain(&self.client);
+        let labels: usize = self.labels.iter().map(|(name, text)| name.len() + text.len()).sum();
+        texts.map(|text| text.len()).sum::<usize>() + labels
+    }
 }
 
 /// One decision.
@@ -41,23 +89,23 @@ impl KeptDecision {
 }
 
 impl KeptDecisions {
-    pub(super) fn get(&self, key: &[u8; 32]) -> Option<&KeptDecision> {
-        self.all.get(key)
+    pub(super) fn get<'a>(&'a self, facts: &'a CallFacts<'a>) -> Option<&'a KeptDecision> {
+        self.all.get(facts)
     }
 
-    pub(super) fn remove(&mut self, key: &[u8; 32]) {
-        if let Some(one) = self.all.remove(key) {
-            self.bytes -= one.size();
+    pub(super) fn remove(&mut self, facts: &CallFacts<'static>) {
+        if let Some(one) = self.all.remove(facts) {
+            self.bytes -= facts.size() + one.size();
         }
     }
 
     /// Keeps one. Where there is no room for it, those that hold no more make room first.
-    pub(super) fn insert(&mut self, key: [u8; 32], one: KeptDecision, now: Instant) {
-        self.remove(&key);
-        let size = one.size();
+    pub(super) fn insert(&mut self, facts: CallFacts<'static>, one: KeptDecision, now: Instant) {
+        self.remove(&facts);
+        let size = facts.size() + one.size();
         if !self.has_room(size) {
             self.all.retain(|_, one| one.until > now);
-            self.bytes = self.all.values().map(KeptDecision::size).sum();
+            self.bytes = self.total();
         }
         while !self.has_room(size)
             && let Some(largest) = self.largest_of_most()
@@ -65,7 +113,11 @@ impl KeptDecisions {
             self.remove(&largest);
         }
         self.bytes += size;
-        self.all.insert(key, one);
+        self.all.insert(facts, one);
+    }
+
+    fn total(&self) -> usize {
+        self.all.iter().map(|(facts, one)| facts.size() + one.size()).sum()
     }
 
     fn has_room(&self, size: usize) -> bool {
@@ -74,12 +126,13 @@ impl KeptDecisions {
 
     /// The largest decision of the subject that has the most: who calls under many names of clients or asks for many things
     /// loses their own.
-    fn largest_of_most(&self) -> Option<[u8; 32]> {
+    fn largest_of_most(&self) -> Option<CallFacts<'static>> {
         let mut sizes: HashMap<&str, usize> = HashMap::new();
-        self.all.values().for_each(|one| *sizes.entry(&one.subject).or_default() += one.size());
+        let size = |(facts, one): &(&CallFacts<'_>, &KeptDecision)| facts.size() + one.size();
+        self.all.iter().for_each(|kept| *sizes.entry(&kept.1.subject).or_default() += size(&kept));
         let (most, _) = sizes.into_iter().max_by_key(|(_, size)| *size)?;
         let own = self.all.iter().filter(|(_, one)| &*one.subject == most);
-        own.max_by_key(|(_, one)| one.size()).map(|(key, _)| *key)
+        own.max_by_key(size).map(|(facts, _)| facts.clone())
     }
 }
 
@@ -100,10 +153,16 @@ mod tests {
         KeptDecision { decision: Arc::new(decision), until, subject: subject.into() }
     }
 
-    fn key(number: usize) -> [u8; 32] {
-        let mut key = [0; 32];
-        key[..8].copy_from_slice(&number.to_le_bytes());
-        key
+    fn key(number: usize) -> CallFacts<'static> {
+        CallFacts {
+            endpoint: "u".into(),
+            method: "tools/call".into(),
+            name: Some(number.to_string().into()),
+            client: None,
+            era: Era::Modern,
+            principal: None,
+            labels: Cow::default(),
+        }
     }
 
     #[test]
@@ -129,7 +188,7 @@ mod tests {
             kept.insert(key(number), decision("eve", 64 << 10, later), soon);
         }
         assert!(kept.bytes <= KEPT_BYTES && kept.all.len() > 100, "{} in {}", kept.bytes, kept.all.len());
-        assert_eq!(kept.bytes, kept.all.values().map(KeptDecision::size).sum::<usize>());
+        assert_eq!(kept.bytes, kept.total());
         assert!((0..100).all(|number| kept.get(&key(number)).is_none()) && kept.get(&key(100)).is_some());
         kept.insert(key(100), decision("ada", 0, later), soon);
         (0..400).for_each(|number| kept.remove(&key(number)));

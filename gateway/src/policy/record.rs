@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 use super::guest_log::{Readable, redacted};
 use crate::{
     config::RecordConfig,
-    telemetry::{LogThrottle, audit::now},
+    telemetry::{CallId, LogThrottle, audit::now},
 };
 
 pub(super) use serialize::contract_json;
@@ -67,7 +67,7 @@ pub struct RecordedQuestion {
 pub(super) struct QuestionName<'a> {
     pub(super) function: &'static str,
     pub(super) upstream: &'a str,
-    pub(super) call: &'a str,
+    pub(super) call: Option<CallId>,
 }
 
 /// Writes questions into a file. The thread that writes ends with it.

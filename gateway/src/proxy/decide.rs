@@ -84,7 +84,7 @@ impl Proxy {
                 }
                 CallVerdict::Answer(result) => {
                     call.show(params(&target));
-                    Some(call.answered_by(at, result).await.recorded_in(record))
+                    Some(Box::pin(call.answered_by(at, result)).await.recorded_in(record))
                 }
                 CallVerdict::Replace(params) => {
                     let context = changed.get_or_insert_with(|| Box::new(context.clone()));

@@ -9,7 +9,8 @@ use weir_mcp::{Era, Kind, Message, answer, json, method, public};
 use crate::{
     caller::Caller,
     policy::{AnswerVerdict, Asked, CallInterest, CallPolicy, CallQuestion, Content, Denial, Detail},
-    telemetry::CallOutcome,
+    session::Endpoint,
+    telemetry::{CallId, CallOutcome},
     upstream::Upstream,
 };
 
@@ -25,8 +26,8 @@ pub(super) struct DecidedCall {
     pub(super) upstream: Arc<Upstream>,
     /// The request's id, raw.
     pub(super) request: Bytes,
-    id: String,
-    endpoint: String,
+    id: CallId,
+    endpoint: Endpoint,
     caller: Option<Arc<Caller>>,
     client: Option<String>,
     /// Its name, where policies tell clients apart.
@@ -71,8 +72,8 @@ impl DecidedCall {
         Self {
             upstream: Arc::clone(&target.upstream),
             request: Bytes::copy_from_slice(message.id().unwrap_or(b"null")),
-            id: record.id.to_string(),
-            endpoint: context.endpoint.name().to_owned(),
+            id: record.id,
+            endpoint: context.endpoint.clone(),
             caller: context.caller.clone(),
             client: record.client().map(str::to_owned),
             client_name,
@@ -89,9 +90,12 @@ impl DecidedCall {
 
     /// Notes that a policy decides about this call, and how much of it.
     pub(super) fn follow(&mut self, at: usize, interest: &CallInterest) {
-        self.followed.push((at, String::new()));
-        self.answers |= interest.answer > Detail::Nothing;
-        self.events |= interest.event > Detail::Nothing;
+        let (answers, events) = (interest.answer > Detail::Nothing, interest.event > Detail::Nothing);
+        if answers || events {
+            self.followed.push((at, String::new()));
+        }
+        self.answers |= answers;
+        self.events |= events;
     }
 
     /// Takes note of what a policy wants to be told again.
@@ -127,10 +131,11 @@ impl DecidedCall {
     ) -> CallQuestion<'a> {
         let groups = &policy.interest().clients;
         CallQuestion {
-            id: &self.id,
+            id: Some(self.id),
             upstream,
-            endpoint: &self.endpoint,
+            endpoint: self.endpoint.name(),
             principal: self.caller.as_ref().map(|caller| caller.principal()),
+            principal_digest: self.caller.as_ref().map(|caller| caller.digest()),
             client: self.client.as_deref(),
             client_group: self.client_name.as_deref().and_then(|name| groups.find(name)).map(AsRef::as_ref),
             era: self.era,
@@ -216,7 +221,7 @@ impl DecidedCall {
         };
         *memory = decision.memory;
         if !policy.is_enforced() {
-            note_shadow(policy, &self.id, &decision.verdict);
+            note_shadow(policy, self.id, &decision.verdict);
             return Turn::Unchanged;
         }
         self.label(&decision.labels);
@@ -257,14 +262,14 @@ impl Turn {
     }
 }
 
-fn note_shadow(policy: &CallPolicy, call_id: &str, verdict: &AnswerVerdict) {
+fn note_shadow(policy: &CallPolicy, call_id: CallId, verdict: &AnswerVerdict) {
     let would = match verdict {
         AnswerVerdict::Pass => return,
         AnswerVerdict::Replace(_) => "replace",
         AnswerVerdict::Drop => "drop",
         AnswerVerdict::Cut(_) => "cut",
     };
-    tracing::info!(target: "policy", policy = policy.name(), call_id, would, "decided in shadow mode");
+    tracing::info!(target: "policy", policy = policy.name(), %call_id, would, "decided in shadow mode");
 }
 
 impl Answer {

@@ -49,7 +49,7 @@ pub(in crate::policy) fn interest(answer: Result<calls::Interest, String>) -> Re
 /// A call as a policy is told of it.
 pub(in crate::policy) fn call(facts: &CallQuestion<'_>, settings: &str) -> Result<calls::Call, TooMuch> {
     Ok(calls::Call {
-        id: facts.id.to_owned(),
+        id: facts.id.map(|id| id.to_string()).unwrap_or_default(),
         upstream: upstream_of_clients(facts.upstream, settings, facts.client_group)?,
         endpoint: facts.endpoint.to_owned(),
         principal: facts.principal.map(credentials::principal).transpose()?,
