@@ -6,6 +6,7 @@
 //! carried out elsewhere.
 
 mod bindings;
+mod breaker;
 mod calls;
 mod chain;
 mod convert;
@@ -302,6 +303,11 @@ impl Policy {
         } else {
             PolicyFault::Trapped(error.root_cause().to_string())
         })
+    }
+
+    /// Counts the upstreams at which it is disabled.
+    fn note_disabled(&self, is_disabled: bool) {
+        self.0.metrics.disable(is_disabled);
     }
 
     fn fault(&self, fault: PolicyFault) -> PolicyError {

@@ -78,6 +78,7 @@ mod outage;
 mod own_limits;
 mod page_commands;
 mod policies;
+mod policy_breaker;
 mod policy_records;
 mod policy_languages;
 mod processes;

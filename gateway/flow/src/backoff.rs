@@ -11,6 +11,7 @@
 //! | [`LIST`](Backoff::LIST) | 2 s | 2 | 5 min | a try may start a process, and the other lists work meanwhile |
 //! | [`TOKEN`](Backoff::TOKEN) | 2 s | 2 | 2 min | every caller needs the token, and the authorization server serves others too |
 //! | [`STORE`](Backoff::STORE) | 100 ms | 2 | 2 s | who asks meanwhile is answered at once; a failover takes some seconds |
+//! | [`POLICY`](Backoff::POLICY) | 10 s | 2 | 5 min | a probe may keep a thread for a tenth of a second, and seldom more helps than a new component |
 //! | [`AHEAD`](Backoff::AHEAD) | 30 s | – | 30 s | the credential in hand is good until then |
 //!
 //! Each pause is up to a quarter shorter or longer than its number. Those who lost one server then come back one after
@@ -54,6 +55,9 @@ impl Backoff {
 
     /// Before the server of a shared store is tried again.
     pub const STORE: Self = Self::new(Duration::from_millis(100), Duration::from_secs(2));
+
+    /// Before a policy that was disabled is run again.
+    pub const POLICY: Self = Self::new(Duration::from_secs(10), Duration::from_secs(5 * 60));
 
     /// Before a policy is asked again for a credential while the last one is good.
     pub const AHEAD: Self = Self::new(Duration::from_secs(30), Duration::from_secs(30));

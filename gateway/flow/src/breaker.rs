@@ -1,4 +1,4 @@
-//! Whether an upstream is given calls.
+//! Whether an upstream is given calls, or a policy is run.
 //!
 //! ```text
 //! closed ── TRIP failures in a row ──→ open ── the pause is over ──→ probing
@@ -14,15 +14,16 @@ use std::time::Duration;
 
 use crate::Backoff;
 
-/// So many calls fail in a row, and the breaker opens. One call makes up to [`MAX_ATTEMPTS`](crate::call::MAX_ATTEMPTS).
+/// So many calls fail in a row, and the breaker of an upstream opens. One call makes up to [`MAX_ATTEMPTS`](crate::call::MAX_ATTEMPTS).
 pub const TRIP: u32 = 5;
 
 /// How long other calls wait for the answer to a probe.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The breaker of one upstream. Times are since it was made.
+/// The breaker of one upstream or policy. Times are since it was made.
 #[derive(Clone, Debug)]
 pub struct Breaker {
+    trip: u32,
     failures: u32,
     open: Option<OpenBreaker>,
     backoff: Backoff,
@@ -89,11 +90,16 @@ pub enum BreakerState {
 
 impl Default for Breaker {
     fn default() -> Self {
-        Self { failures: 0, open: None, backoff: Backoff::CONNECT }
+        Self::new(TRIP, Backoff::CONNECT)
     }
 }
 
 impl Breaker {
+    /// Opens after `trip` failures in a row, for the pauses of `backoff`.
+    pub const fn new(trip: u32, backoff: Backoff) -> Self {
+        Self { trip, failures: 0, open: None, backoff }
+    }
+
     /// Decides about a call at `now`.
     pub fn admit(&mut self, now: Duration) -> Admission {
         match &mut self.open {
@@ -124,7 +130,7 @@ impl Breaker {
             }
             (Verdict::Down, None) => {
                 self.failures = self.failures.saturating_add(1);
-                (self.failures >= TRIP).then(|| {
+                (self.failures >= self.trip).then(|| {
                     let after = self.pause(now, random);
                     BreakerEvent::Opened { failures: self.failures, after }
                 })

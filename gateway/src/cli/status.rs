@@ -144,6 +144,9 @@ pub(super) fn reasons(upstream: &Value) -> Vec<String> {
     if upstream["breaker"].as_str().is_some_and(|breaker| breaker != "closed") {
         reasons.push("breaker open: calls to it fail at once".to_owned());
     }
+    for policy in upstream["disabled_policies"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        reasons.push(format!("policy {policy} is disabled: it traps time and again; see the log"));
+    }
     if let (Some(failures @ 1..), Some(left)) = (upstream["failures"].as_u64(), upstream["retry_in_seconds"].as_u64()) {
         let left = span(Duration::from_secs(left));
         reasons.push(format!("failed {failures} times in a row; next try in {left}"));

@@ -10,7 +10,10 @@ use std::{
 
 use indexmap::IndexMap;
 use parking_lot::Mutex;
-use weir_flow::facts::UpstreamFacts;
+use weir_flow::{
+    BreakerEvent,
+    facts::{Principal, UpstreamFacts},
+};
 use weir_mcp::ListKind;
 
 use crate::{
@@ -20,7 +23,8 @@ use crate::{
 
 use super::{
     AnswerDecision, CallDecision, CallInterest, CallQuestion, ClientGroups, Content, Detail, EntryVerdict, ListedEntry,
-    Policy, PolicyError,
+    Policy, PolicyError, PolicyFault,
+    breaker::PolicyBreaker,
     kept::{CallFacts, KeptDecision, KeptDecisions},
     limits::{BODY, CLIENT_CLASSES},
 };
@@ -36,6 +40,7 @@ pub struct CallPolicy {
     on_failure: PolicyFailure,
     kept: Mutex<KeptDecisions>,
     failures: RateLimiter,
+    breaker: PolicyBreaker,
 }
 
 /// The policies of one upstream.
@@ -73,7 +78,8 @@ impl CallPolicy {
     #[must_use]
     pub fn new(policy: Policy, interest: CallInterest, mode: PolicyMode, on_failure: PolicyFailure) -> Self {
         let failures = RateLimiter::new(1, Duration::from_secs(60));
-        Self { policy, interest, mode, on_failure, kept: Mutex::default(), failures }
+        let breaker = PolicyBreaker::new(Instant::now());
+        Self { policy, interest, mode, on_failure, kept: Mutex::default(), failures, breaker }
     }
 
     /// Its name.
@@ -116,7 +122,7 @@ impl CallPolicy {
         // Boxed: a question is large, and a call whose decision is kept would have room for it.
         if self.sees_params() {
             let question = Box::pin(self.policy.before(about, Some(params().unwrap_or("{}"))));
-            return self.settled(question.await.map(Arc::new));
+            return self.settled(Box::pin(self.run(about.principal, question)).await.map(Arc::new));
         }
         let facts = CallFacts::of(about);
         let mut last = None;
@@ -126,7 +132,8 @@ impl CallPolicy {
             }
             last = Some(Arc::clone(&kept.decision));
         }
-        let decided = Box::pin(self.policy.before(about, None)).await.map(Arc::new);
+        let question = Box::pin(self.policy.before(about, None));
+        let decided = Box::pin(self.run(about.principal, question)).await.map(Arc::new);
         match (&decided, last) {
             (Ok(decision), _) if decision.ttl_seconds > 0 => self.keep(facts, about, decision),
             // What it said before is not its last word any more.
@@ -147,7 +154,7 @@ impl CallPolicy {
             Content::Error(text) => Content::Error(self.seen(self.interest.answer, text)),
             Content::Event(text) => Content::Event(self.seen(self.interest.event, text)),
         };
-        self.settled(self.policy.after(about, memory, shown).await)
+        self.settled(self.run(about.principal, self.policy.after(about, memory, shown)).await)
     }
 
     /// Decides about the entries of a list that are still shown, for a group of clients.
@@ -172,7 +179,7 @@ impl CallPolicy {
             let told = some.iter().filter_map(|at| Some((kind, listed[*at].0.as_str(), shown[*at].as_deref()?)));
             let told: Vec<ListedEntry<'_>> = told.collect();
             let batch = (all.len() > 1).then(|| format!("{}/{}", number + 1, all.len()));
-            let verdicts = match self.settled(self.policy.entries(of, clients, (batch, &told)).await) {
+            let verdicts = match self.settled(self.run(None, self.policy.entries(of, clients, (batch, &told))).await) {
                 Asked::Decided(verdicts) => verdicts,
                 Asked::Skipped => continue,
                 Asked::Refused(why) => return Err(why),
@@ -227,15 +234,58 @@ impl CallPolicy {
         self.kept.lock().insert(facts.into_owned(), kept, now);
     }
 
+    /// Whether it is disabled, because question after question ended in a trap.
+    #[must_use]
+    pub fn is_disabled(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    /// The answer to a question of a caller, which is asked unless the policy is disabled.
+    async fn run<T>(
+        &self,
+        caller: Option<&Principal>,
+        question: impl Future<Output = Result<T, PolicyError>>,
+    ) -> Result<T, PolicyError> {
+        let policy = self.name();
+        let disabled = |fault| PolicyError { policy: policy.to_owned(), fault };
+        let admission = self.breaker.admit(Instant::now()).map_err(disabled)?;
+        let answer = question.await;
+        let fault = answer.as_ref().err();
+        match self.breaker.end(admission, caller, fault.map(|error| &error.fault), Instant::now()) {
+            Some(BreakerEvent::Opened { failures, after }) => {
+                self.policy.note_disabled(true);
+                let (error, retry_ms) = (fault.map(tracing::field::display), after.as_millis());
+                tracing::error!(target: "policy", policy, failures, retry_ms, error, "policy is disabled: it traps time and again; {}", self.consequence());
+            }
+            Some(BreakerEvent::StillOpen { after }) => {
+                let retry_ms = after.as_millis();
+                tracing::debug!(target: "policy", policy, retry_ms, "policy stays disabled: it traps again");
+            }
+            Some(BreakerEvent::Closed) => {
+                self.policy.note_disabled(false);
+                tracing::info!(target: "policy", policy, "policy works again");
+            }
+            None => {}
+        }
+        answer
+    }
+
+    const fn consequence(&self) -> &'static str {
+        match (self.mode, self.on_failure) {
+            (PolicyMode::Shadow, _) | (_, PolicyFailure::Skip) => "calls go on without it",
+            (_, PolicyFailure::Refuse | PolicyFailure::LastGood) => "its calls are refused",
+        }
+    }
+
     fn settled<T>(&self, decided: Result<T, PolicyError>) -> Asked<T> {
         match decided {
             Ok(decision) => Asked::Decided(decision),
             Err(why) if self.mode == PolicyMode::Shadow || self.on_failure == PolicyFailure::Skip => {
-                self.tell(&why, "calls go on without it");
+                self.tell(&why, self.consequence());
                 Asked::Skipped
             }
             Err(why) => {
-                self.tell(&why, "its calls are refused");
+                self.tell(&why, self.consequence());
                 Asked::Refused(why)
             }
         }
@@ -243,8 +293,18 @@ impl CallPolicy {
 
     /// Once a minute: each call has a line of its own.
     fn tell(&self, why: &PolicyError, consequence: &str) {
-        if self.failures.take(&(), Instant::now()).is_ok() {
+        // That it is disabled has been said.
+        let is_known = matches!(why.fault, PolicyFault::Disabled { .. });
+        if !is_known && self.failures.take(&(), Instant::now()).is_ok() {
             tracing::error!(target: "policy", policy = self.name(), error = %why, "policy fails; {consequence}");
+        }
+    }
+}
+
+impl Drop for CallPolicy {
+    fn drop(&mut self) {
+        if self.is_disabled() {
+            self.policy.note_disabled(false);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Why a policy is refused at load, or why one of its answers cannot be used. Every message names the policy.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use super::{
@@ -102,6 +104,19 @@ pub enum PolicyFault {
     /// Too many questions are being answered already.
     #[error("is busy: none of its running decisions ended within {} ms", PATIENCE.as_millis())]
     TooBusy,
+    /// It is not run for a while.
+    #[error("was disabled {} s ago: {failures} questions in a row failed, the last: it {why}. Weir tries it again in {} s",
+        since.as_secs(), after.as_secs() + 1)]
+    Disabled {
+        /// For how long.
+        since: Duration,
+        /// How many questions failed in a row.
+        failures: u32,
+        /// What the last of them came to.
+        why: String,
+        /// When it is tried again.
+        after: Duration,
+    },
     /// So many questions wait for those that are being answered.
     #[error("has {0} decisions queued already, as many as `limits.policy.queued` allows")]
     QueueFull(usize),

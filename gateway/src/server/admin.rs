@@ -27,6 +27,7 @@ use crate::{
     config::Config,
     credential::{CredentialManager, Standing},
     http,
+    policy::CallPolicy,
     quota::Shares,
     telemetry::recent,
     upstream::Upstream,
@@ -176,6 +177,9 @@ struct UpstreamReport<'a> {
     breaker: &'static str,
     /// How many retries its calls have left.
     retries_left: u32,
+    /// Its policies about calls that are not run, because they trap time and again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    disabled_policies: Vec<&'a str>,
     /// Why it is reached over `transport`.
     transport_reason: Option<&'static str>,
     login: Option<LoginReport>,
@@ -317,6 +321,13 @@ impl Admin {
                 BreakerState::Probing => "probing",
             },
             retries_left: guard.retries,
+            disabled_policies: upstream
+                .policies()
+                .into_iter()
+                .flat_map(|policies| policies.all())
+                .filter(|policy| policy.is_disabled())
+                .map(CallPolicy::name)
+                .collect(),
             transport_reason: status.transport.map(|_| upstream.transport_reason()),
             since_seconds: now.saturating_duration_since(status.since).as_secs(),
             error_class: status.error_class,

@@ -215,6 +215,8 @@ fn policies(to: &mut impl MetricSink) -> fmt::Result {
     counter(to, "policy_decisions", "Questions that a policy worked on", each(PolicyMetrics::decisions))?;
     counter(to, "policy_failures", "Questions without a usable answer", each(PolicyMetrics::failures))?;
     gauge(to, "policy_waiting", "Questions that wait for an instance", each(PolicyMetrics::waiting))?;
+    let help = "Upstreams at which a policy is disabled, because it traps time and again";
+    gauge(to, "policy_disabled", help, each(PolicyMetrics::disabled))?;
     let help = "How long a policy worked on its questions";
     let metric = MetricName { kind: MetricType::Counter, name: "policy_seconds", help };
     let seconds = |policy: &PolicyMetrics| MetricValue::Seconds(policy.time().as_secs_f64());

@@ -28,6 +28,7 @@ pub struct PolicyMetrics {
     decisions: AtomicU64,
     failures: AtomicU64,
     waiting: AtomicU64,
+    disabled: AtomicU64,
     microseconds: AtomicU64,
 }
 
@@ -75,6 +76,15 @@ impl PolicyMetrics {
         self.failures.fetch_add(1, Relaxed);
     }
 
+    /// Notes that the policy is disabled at one upstream more, or less.
+    pub fn disable(&self, is_disabled: bool) {
+        if is_disabled {
+            self.disabled.fetch_add(1, Relaxed);
+        } else {
+            self.disabled.fetch_sub(1, Relaxed);
+        }
+    }
+
     /// The result of what is waited for; meanwhile one question more waits.
     pub async fn wait<T>(&self, until: impl Future<Output = T>) -> T {
         struct Waiting<'a>(&'a AtomicU64);
@@ -101,6 +111,11 @@ impl PolicyMetrics {
     /// The questions that wait for an instance now.
     pub fn waiting(&self) -> u64 {
         self.waiting.load(Relaxed)
+    }
+
+    /// The upstreams at which the policy is disabled now.
+    pub fn disabled(&self) -> u64 {
+        self.disabled.load(Relaxed)
     }
 
     /// The time that the policy took for all its questions.
