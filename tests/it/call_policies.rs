@@ -374,7 +374,8 @@ async fn what_is_only_tried_out_changes_nothing_and_is_logged() {
         assert_eq!(said(&result), ("hello", false));
         assert!(client.tools().await.contains(&format!("{prefix}other")));
     }
-    judged.gateway.logs("would deny: no").await;
+    judged.gateway.logs("would deny: no; policy").await;
+    judged.gateway.logs("would cut what came back").await;
     judged.gateway.logs("\"would\":\"cut\"").await;
     judged.gateway.logs("\"would\":\"hide\"").await;
 }

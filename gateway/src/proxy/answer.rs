@@ -30,7 +30,7 @@ use super::{
     RequestContext, WholeAnswer,
     activity::{self, CallSummary, EndedCall, RunningCall},
     answer_stream::AnswerStream,
-    decide::Labels,
+    decide::{PolicyNotes, SharedNotes},
     pending_answer::PendingAnswer,
     recorder,
     sign_in::told,
@@ -105,7 +105,7 @@ pub struct CallLog {
     /// What rules that are only tried out would have decided.
     shadow: Option<String>,
     /// What policies have said of it.
-    labels: Option<Labels>,
+    notes: Option<SharedNotes>,
     /// How often the request was sent.
     pub attempts: u32,
     /// Why the call failed.
@@ -268,7 +268,7 @@ impl CallLog {
             rule: None,
             approved: None,
             shadow: None,
-            labels: None,
+            notes: None,
             attempts: 0,
             failure: None,
             outcome: CallOutcome::Ok,
@@ -311,8 +311,8 @@ impl CallLog {
     }
 
     /// Where policies put what they say of the call.
-    pub(super) fn labels(&mut self) -> Labels {
-        Arc::clone(self.labels.get_or_insert_default())
+    pub(super) fn notes(&mut self) -> SharedNotes {
+        Arc::clone(self.notes.get_or_insert_default())
     }
 
     /// What the client calls itself.
@@ -329,8 +329,8 @@ impl CallLog {
     /// A log of work on the same call, whose line this one writes.
     pub(super) fn part_of(&mut self, context: &RequestContext) -> Self {
         let approved = Some(Arc::clone(self.approved.get_or_insert_default()));
-        let (labels, span) = (self.labels.clone(), self.span.clone());
-        Self { id: self.id, approved, labels, span, ..Self::new(context) }
+        let (notes, span) = (self.notes.clone(), self.span.clone());
+        Self { id: self.id, approved, notes, span, ..Self::new(context) }
     }
 
     /// Notes that the call came to nothing, and why.
@@ -414,6 +414,10 @@ impl CallLog {
             (None, _) if status == CLIENT_GONE => CallOutcome::Cancelled,
             (_, outcome) => outcome,
         };
+        // What others add from now on comes too late.
+        let taken = |notes: SharedNotes| std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
+        let PolicyNotes { labels, shadow } = self.notes.take().map(taken).unwrap_or_default();
+        shadow.iter().for_each(|would| self.shadowed(would));
         let took = self.start.elapsed();
         let finite = (self.part(0) != method::LISTEN).then_some(took);
         let calls = self.upstream.as_ref().map_or(&OWN_CALLS, |upstream| &upstream.calls);
@@ -422,9 +426,6 @@ impl CallLog {
             calls.count_shadowed();
         }
         (self._use, self.permit) = (None, None);
-        // What others add from now on comes too late.
-        let taken = |labels: Labels| std::mem::take(&mut *labels.lock().unwrap_or_else(PoisonError::into_inner));
-        let labels = self.labels.take().map(taken).unwrap_or_default();
         let approved_by = self.approved.take().and_then(|by| by.get().cloned());
         let at = SystemTime::now();
         recorder::record(FinishedCall { log: self, at, took, status, sent, labels, approved_by });

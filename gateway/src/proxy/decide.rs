@@ -14,8 +14,16 @@ use crate::{
 
 use super::{Answer, CallLog, Proxy, RequestContext, decided_answer::DecidedCall, route::Target};
 
-/// Words of policies about one call, for the log; shared by all that works on it.
-pub(super) type Labels = Arc<Mutex<Vec<(String, String)>>>;
+/// What policies say of one call, for the log; shared by all that works on it.
+pub(super) type SharedNotes = Arc<Mutex<PolicyNotes>>;
+
+/// The same.
+#[derive(Default)]
+pub(super) struct PolicyNotes {
+    pub(super) labels: Vec<(String, String)>,
+    /// What policies in shadow mode would have made of its answer.
+    pub(super) shadow: Vec<String>,
+}
 
 /// A request that goes on.
 pub(super) struct Forwarded {

@@ -1,6 +1,6 @@
 //! What the `calls` policies of an upstream decide about what comes back: the one place where policies change an answer.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use weir_flow::facts::UpstreamFacts;
@@ -17,7 +17,7 @@ use crate::{
 use super::{
     Answer, Body, CallLog, RequestContext,
     beside::ChecksBeside,
-    decide::{Labels, complete},
+    decide::{PolicyNotes, SharedNotes, complete},
     route::Target,
 };
 
@@ -35,7 +35,7 @@ pub(super) struct DecidedCall {
     pub(super) era: Era,
     pub(super) method: String,
     pub(super) name: Option<String>,
-    labels: Labels,
+    notes: SharedNotes,
     /// The policies that the call concerns, by their places, and what each wants to be told again.
     pub(super) followed: Vec<(usize, String)>,
     answers: bool,
@@ -80,7 +80,7 @@ impl DecidedCall {
             era: context.era,
             method: message.method().to_owned(),
             name,
-            labels: record.labels(),
+            notes: record.notes(),
             followed: Vec::new(),
             answers: false,
             events: false,
@@ -111,15 +111,35 @@ impl DecidedCall {
     }
 
     pub(super) fn labels(&self) -> Vec<(String, String)> {
-        self.labels.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.notes().labels.clone()
     }
 
     pub(super) fn label(&self, more: &[(String, String)]) {
         /// Of all policies together.
         const MOST: usize = 64;
-        let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        let labels = &mut self.notes().labels;
         let free = MOST.saturating_sub(labels.len());
         labels.extend(more.iter().take(free).cloned());
+    }
+
+    fn notes(&self) -> MutexGuard<'_, PolicyNotes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what a policy in shadow mode would have made of something that comes back; once, however often.
+    fn note_shadow(&self, policy: &CallPolicy, verdict: &AnswerVerdict) {
+        let would = match verdict {
+            AnswerVerdict::Pass => return,
+            AnswerVerdict::Replace(_) => "replace",
+            AnswerVerdict::Drop => "drop",
+            AnswerVerdict::Cut(_) => "cut",
+        };
+        tracing::info!(target: "policy", policy = policy.name(), call_id = %self.id, would, "decided in shadow mode");
+        let would = format!("policy {} would {would} what came back", policy.name());
+        let shadow = &mut self.notes().shadow;
+        if !shadow.contains(&would) {
+            shadow.push(would);
+        }
     }
 
     /// What a policy is told of it.
@@ -221,7 +241,7 @@ impl DecidedCall {
         };
         *memory = decision.memory;
         if !policy.is_enforced() {
-            note_shadow(policy, self.id, &decision.verdict);
+            self.note_shadow(policy, &decision.verdict);
             return Turn::Unchanged;
         }
         self.label(&decision.labels);
@@ -260,16 +280,6 @@ impl Turn {
     fn failed(why: String) -> Self {
         Self::Cut(Denial { code: None, text: why.clone() }, why)
     }
-}
-
-fn note_shadow(policy: &CallPolicy, call_id: CallId, verdict: &AnswerVerdict) {
-    let would = match verdict {
-        AnswerVerdict::Pass => return,
-        AnswerVerdict::Replace(_) => "replace",
-        AnswerVerdict::Drop => "drop",
-        AnswerVerdict::Cut(_) => "cut",
-    };
-    tracing::info!(target: "policy", policy = policy.name(), %call_id, would, "decided in shadow mode");
 }
 
 impl Answer {
