@@ -59,6 +59,17 @@ async fn a_trap_fails_its_own_question() {
 }
 
 #[tokio::test]
+async fn a_trap_fails_the_question_what_a_policy_wants_to_see() {
+    let grants = [PolicyGrant::Clock, PolicyGrant::Store];
+    let policy = try_load("judge", weir_guests::JUDGE, &grants, r#"{"see":"trap"}"#).unwrap();
+    let (wants, _) = beside(policy.wants()).await;
+    assert_eq!(
+        wants.unwrap_err().to_string(),
+        "policy judge failed: wasm trap: wasm `unreachable` instruction executed"
+    );
+}
+
+#[tokio::test]
 async fn a_spinning_guest_yields_and_is_stopped() {
     let policy = load("spin", weir_guests::SPIN);
     // One thread: whatever the other policy answers, it answers between two ticks of this one.

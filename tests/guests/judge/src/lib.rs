@@ -1,6 +1,6 @@
 //! A guest that decides about calls as its settings say, to the point of breaking the contract.
 //!
-//! `see` names what it wants to see: `facts`, `body`, `answers`, `events`, `tools`, `templates`, `nothing`. `on` is the
+//! `see` names what it wants to see: `facts`, `body`, `answers`, `events`, `tools`, `templates`, `nothing`; it panics at `trap`. `on` is the
 //! pattern of methods that concern it, `tools/*` if it is not there. `do` names what it does, with what follows the first `=`.
 
 use std::time::Duration;
@@ -69,6 +69,9 @@ impl Calls for Judge {
         let sees = |word: &str| see.split(' ').any(|one| one == word);
         if sees("nobody") {
             return Err("set `see` to something".into());
+        }
+        if sees("trap") {
+            panic!("on purpose");
         }
         let detail = |wanted: bool, detail: Detail| if wanted { detail } else { Detail::Nothing };
         let request = if sees("body") { Detail::Body } else { detail(sees("facts"), Detail::Facts) };
