@@ -170,6 +170,9 @@ pub(super) enum PolicyCommand {
         /// How often each question is asked.
         #[arg(long, value_name = "NUMBER", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         count: u32,
+        /// Ask all of one instance. Weir has a new one for each question.
+        #[arg(long)]
+        reuse: bool,
     },
 }
 
@@ -264,7 +267,7 @@ pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
             let _log = telemetry::start("warn");
             serve::run(&component, &settings, name)
         }
-        PolicyCommand::Bench { cases, count } => trial::bench(&cases, count),
+        PolicyCommand::Bench { cases, count, reuse } => trial::bench(&cases, count, reuse),
     }
 }
 

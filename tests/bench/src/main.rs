@@ -8,6 +8,7 @@ mod crowd;
 mod floor;
 mod load;
 mod messages;
+mod policies;
 mod process;
 mod redis;
 mod rounds;
@@ -40,7 +41,7 @@ struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Only rows that contain every word of PATTERN, such as "legacy x16 128"; "rest" means start and memory, "a crowd" idle
-    /// connections. May be given again for more rows
+    /// connections, "policies alone" what policies cost beside calls. May be given again for more rows
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
     /// The binary to measure [default: `weir` beside this program; its rows are left out if there is none]
@@ -156,16 +157,29 @@ async fn bench(arguments: &Arguments) -> Result<ExitCode> {
             Err(error) => failures.push(format!("{}: {error:#}", subject.name)),
         }
     }
+    let mut of_policies = None;
+    if place.weir.is_some() && place.instructions.is_none() && arguments.wants("policies alone") {
+        note("policies alone");
+        match policies::measure(&place, arguments.window()).await {
+            Ok(figures) => of_policies = Some(figures),
+            Err(error) => failures.push(format!("policies alone: {error:#}")),
+        }
+    }
     let cells = rounds::all(arguments, &place, &upstream).await;
     ensure!(
-        !cells.is_empty() || !at_rest.is_empty() || !crowded.is_empty() || !failures.is_empty(),
+        !cells.is_empty()
+            || !at_rest.is_empty()
+            || !crowded.is_empty()
+            || of_policies.is_some()
+            || !failures.is_empty(),
         "no row contains every word of the pattern"
     );
     failures.extend(cells.iter().filter_map(table::Cell::told_failure));
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let rows = table::rows(&cells, subjects::FLOOR.name, subjects::without);
     let counts = place.instructions.is_some();
-    let report = Report { command, machine: machine(), counts, rows, at_rest, crowded, failures };
+    let report =
+        Report { command, machine: machine(), counts, rows, at_rest, crowded, policies: of_policies, failures };
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{}\n\n{}", report.machine, report.markdown())?;
     if let Some(file) = &arguments.out {

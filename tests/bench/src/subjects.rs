@@ -363,7 +363,7 @@ async fn running(
 }
 
 /// Asks for the list until it comes and is whole.
-async fn first_answer(
+pub(crate) async fn first_answer(
     target: &Target,
     era: Era,
     tools: usize,

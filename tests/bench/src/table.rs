@@ -3,6 +3,7 @@
 use crate::crowd::Crowded;
 use crate::load::Figures;
 use crate::messages::{Era, Workload};
+use crate::policies::PolicyFigures;
 use crate::startup::AtRest;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -76,6 +77,7 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     pub(crate) at_rest: Vec<AtRest>,
     pub(crate) crowded: Vec<Crowded>,
+    pub(crate) policies: Option<PolicyFigures>,
     /// What could not be measured, and why. A run with any of these has failed.
     pub(crate) failures: Vec<String>,
 }
@@ -132,6 +134,9 @@ impl Report {
         }
         for crowded in &self.crowded {
             let _ = writeln!(text, "\n{crowded}");
+        }
+        if let Some(policies) = &self.policies {
+            let _ = writeln!(text, "\n{policies}");
         }
         for failure in &self.failures {
             let _ = writeln!(text, "\nFAILED: {failure}");
@@ -220,6 +225,7 @@ mod tests {
             rows: rows(&[cell("floor", &[60.0]), broken], "floor", |_| None),
             at_rest: vec![],
             crowded: vec![],
+            policies: None,
         };
         let text = report.markdown();
         assert!(text.contains("| modern | call 128 B | 16 | weir | failed |"));

@@ -1,6 +1,7 @@
 //! `weir policy run`, `test` and `bench`: questions for a component, without a gateway.
 
 use std::{
+    hint::black_box,
     io::Read,
     path::Path,
     process::ExitCode,
@@ -10,8 +11,14 @@ use std::{
 
 use anyhow::Context;
 use serde_json::Value;
+use weir_flow::facts::{Principal, UpstreamFacts};
+use weir_mcp::Era;
 
-use crate::policy::Policy;
+use crate::{
+    caller::principal_digest,
+    config::{PolicyFailure, PolicyMode},
+    policy::{Asked, CallPolicy, CallQuestion, Detail, Policy},
+};
 
 use super::{
     Cases, Component,
@@ -52,7 +59,7 @@ pub(super) fn test(cases: &Cases) -> anyhow::Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-pub(super) fn bench(cases: &Cases, count: u32) -> anyhow::Result<ExitCode> {
+pub(super) fn bench(cases: &Cases, count: u32, reuse: bool) -> anyhow::Result<ExitCode> {
     let runtime = super::super::runtime()?;
     for path in case::found(&cases.cases)? {
         let file = CaseFile::read(&path)?;
@@ -60,19 +67,79 @@ pub(super) fn bench(cases: &Cases, count: u32) -> anyhow::Result<ExitCode> {
         let secrets: Vec<_> = file.secrets.clone().into_iter().collect();
         for (number, question) in file.questions.iter().enumerate() {
             let with = file.parameters(question);
+            let mut instance = match reuse {
+                true => Some(runtime.block_on(policy.open(&question.ask, &secrets))?),
+                false => None,
+            };
             let mut taken: Vec<Duration> = Vec::new();
             for _ in 0..count {
                 let start = Instant::now();
-                runtime.block_on(policy.ask(&question.ask, &with, &secrets))?;
+                match &mut instance {
+                    Some(instance) => runtime.block_on(instance.ask(&with))?,
+                    None => runtime.block_on(policy.ask(&question.ask, &with, &secrets))?,
+                };
                 taken.push(start.elapsed());
             }
             taken.sort_unstable();
             let (median, slow) = (taken[taken.len() / 2], taken[taken.len() * 99 / 100]);
             let place = name(&path, number, &question.ask);
             terminal::say(format_args!("{place}  median {median:.1?}  p99 {slow:.1?}"))?;
+            if question.ask == "before"
+                && let Some(kept) = runtime.block_on(time_kept(&policy, &with["about"]))?
+            {
+                terminal::say(format_args!("{place}  kept {kept:.1?}"))?;
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How long Weir takes for a decision that it keeps; none if it keeps none about such a call.
+async fn time_kept(policy: &Policy, about: &Value) -> anyhow::Result<Option<Duration>> {
+    const TIMES: u32 = 10_000;
+    let interest = policy.wants().await?;
+    if interest.request != Detail::Facts {
+        return Ok(None);
+    }
+    let text = |key: &str| about[key].as_str();
+    let principal = about["principal"].as_object().map(|principal| {
+        let text = |key: &str| principal.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Principal { claims: text("claims"), ..Principal::named(text("subject"), Some(text("issuer"))) }
+    });
+    let digest = principal.as_ref().map(principal_digest);
+    let upstream = UpstreamFacts {
+        name: about["upstream"]["name"].as_str().unwrap_or_default().to_owned(),
+        account: None,
+        url: None,
+        required_transport: None,
+        required_era: None,
+        transports: Vec::new(),
+        settings: String::new(),
+    };
+    let question = CallQuestion {
+        id: None,
+        upstream: &upstream,
+        endpoint: text("endpoint").unwrap_or_default(),
+        principal: principal.as_ref(),
+        principal_digest: digest.as_ref(),
+        client: text("client"),
+        client_group: None,
+        era: Era::Modern,
+        method: text("method").unwrap_or_default(),
+        name: text("name"),
+        labels: &[],
+    };
+    let policy = CallPolicy::new(policy.clone(), interest, PolicyMode::Enforce, PolicyFailure::Refuse);
+    match policy.before(&question, || None).await {
+        Asked::Decided(decision) if decision.ttl_seconds > 0 => {}
+        Asked::Refused(why) => return Err(why.into()),
+        Asked::Decided(_) | Asked::Skipped => return Ok(None),
+    }
+    let start = Instant::now();
+    for _ in 0..TIMES {
+        drop(black_box(policy.before(black_box(&question), || None).await));
+    }
+    Ok(Some(start.elapsed() / TIMES))
 }
 
 fn loaded(component: &Component, file: &CaseFile) -> anyhow::Result<Policy> {
