@@ -1,24 +1,4 @@
-//! What a policy for Weir is written with.
-//!
-//! A policy is one `impl` of [`Connection`], [`Credentials`] or [`calls::Calls`] and one line that exports it:
-//!
-//! ```
-//! use weir_policy::{Decision, Credentials, Question};
-//!
-//! struct Open;
-//!
-//! impl Credentials for Open {
-//!     fn decide(_: Question) -> Decision {
-//!         Decision::None
-//!     }
-//! }
-//!
-//! weir_policy::export_credentials!(Open);
-//! # fn main() {}
-//! ```
-//!
-//! Everything compiles for the machine at hand too, so that decisions are tested with `cargo test`. `wit/policy.wit` says
-//! what each fact and each answer means.
+#![doc = include_str!("../README.md")]
 
 #[doc(hidden)]
 pub mod bindings;

@@ -22,7 +22,8 @@ macro_rules! template {
 }
 
 /// The kit, which goes along with a policy in Rust.
-const KIT: [(&str, &str); 8] = [
+const KIT: [(&str, &str); 9] = [
+    template!(kit "README.md"),
     template!(kit "src/bindings.rs"),
     template!(kit "src/calls.rs"),
     template!(kit "src/capability.rs"),
