@@ -47,6 +47,7 @@ mod telemetry;
 mod value;
 mod written;
 
+use std::ffi::OsStr;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -280,6 +281,8 @@ pub struct PolicyConfig {
     pub signed_by: Option<ComponentSigner>,
     /// The imports it may use: any of `log`, `clock`, `random`, `secrets`, `http`, `store`.
     pub grants: Vec<String>,
+    /// What its store is called, if the configuration says so.
+    pub store: Option<String>,
     /// Its own settings: a JSON object.
     pub settings: String,
     /// The secrets it may place, by the names it knows them under.
@@ -336,6 +339,31 @@ impl PolicyConfig {
     pub fn keeps(&self) -> bool {
         matches!(self.component, PolicyComponent::Shipped(_)) || self.grants.iter().any(|grant| grant == "store")
     }
+
+    /// What its store is called among those of its upstream.
+    #[must_use]
+    pub fn store_name(&self) -> String {
+        let of_component = || match &self.component {
+            PolicyComponent::Remote(RemoteComponent { place: ComponentPlace::Registry(reference), .. }) => {
+                last_part(reference.repository())
+            }
+            other => last_part(&other.name()),
+        };
+        self.store.clone().unwrap_or_else(of_component)
+    }
+
+    /// What its store was called as long as tag or digest were part of the name.
+    #[must_use]
+    pub fn former_store_name(&self) -> Option<String> {
+        let is_unnamed = self.store.is_none();
+        let former = last_part(&self.component.name());
+        (is_unnamed && former != self.store_name()).then_some(former)
+    }
+}
+
+/// The last part of a path or a URL.
+fn last_part(name: &str) -> String {
+    Path::new(name).file_name().map_or(name.into(), OsStr::to_string_lossy).into_owned()
 }
 
 /// How a policy takes part in calls.

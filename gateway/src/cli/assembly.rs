@@ -3,8 +3,6 @@
 
 use std::{
     borrow::Cow,
-    ffi::OsStr,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -282,7 +280,6 @@ impl Assembler {
         let Self { engine, processes, starts, .. } = self;
         let account = accounts.iter().find(|account| account.name() == entry.name.as_str()).cloned();
         let (mut connection, mut credentials, mut calls) = (None, None, Vec::new());
-        warn_of_shared_stores(entry);
         for written in &entry.policies {
             let place = format!("{}:{}: upstream `{}`", config.file.display(), written.line, entry.name);
             let policy = self.load(entry.name.as_str(), written).with_context(|| place.clone())?;
@@ -355,31 +352,11 @@ impl Assembler {
         if let Some(signer) = &written.signed_by {
             self.components.verify(&written.component, &wasm, signer)?;
         }
-        let store = self.stores.of(upstream, &store_name(&name));
+        let store = self.stores.renamed(upstream, &written.store_name(), written.former_store_name());
         let service = Arc::new(Services::new(self.client.clone(), written));
         let settings = written.settings.clone();
         let (service, store) = (Some(service as _), Some(store as _));
         Ok(self.engine.load(PolicySource { name: &name, wasm, grants: &grants, settings, service, store })?)
-    }
-}
-
-/// What the store of a component of this name is called.
-fn store_name(component: &str) -> Cow<'_, str> {
-    Path::new(component).file_name().map_or(component.into(), OsStr::to_string_lossy)
-}
-
-/// Tells of policies that read and write what is another's.
-fn warn_of_shared_stores(entry: &config::UpstreamConfig) {
-    let shipped = |policy: &config::PolicyConfig| matches!(policy.component, PolicyComponent::Shipped(_));
-    let stores =
-        entry.policies.iter().filter(|policy| shipped(policy) || policy.grants.iter().any(|grant| grant == "store"));
-    let names: Vec<String> = stores.map(|policy| policy.component.name()).collect();
-    for (at, name) in names.iter().enumerate() {
-        let store = store_name(name);
-        if names[..at].iter().any(|before| store_name(before) == store) {
-            let upstream = entry.name.as_str();
-            tracing::warn!(upstream, %store, "two policies of this upstream share a store: their files have one name. Rename one of them");
-        }
     }
 }
 

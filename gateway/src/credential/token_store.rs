@@ -190,8 +190,7 @@ impl TokenStore {
         }
     }
 
-    /// One that a test makes, with the time that it says.
-    #[cfg(test)]
+    /// One that ends with this process.
     pub(super) fn in_memory(clock: Clock) -> Self {
         let store: Arc<dyn Store> = Arc::new(weir_store::MemoryStore::new(clock.clone()));
         let opened = OpenedStore { logins: Logins::new(Arc::clone(&store), clock.clone()), store };

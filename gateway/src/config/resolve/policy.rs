@@ -22,7 +22,33 @@ pub(super) fn resolve(
     context: &mut Context<'_, '_>,
 ) -> Vec<PolicyConfig> {
     let policies = written.set().map_or(&[][..], |policies| &policies.value.0);
-    policies.iter().filter_map(|at| policy(at, context)).collect()
+    let resolved: Vec<_> = policies.iter().filter_map(|at| Some((at, policy(at, context)?))).collect();
+    refuse_shared_stores(&resolved, context);
+    resolved.into_iter().map(|(_, policy)| policy).collect()
+}
+
+/// Two policies share a store only where both name it. What Weir brings along shares by design: the placeholders of one
+/// `weir:redact` are those of the next.
+fn refuse_shared_stores(policies: &[(&At<written::WrittenPolicy>, PolicyConfig)], context: &mut Context<'_, '_>) {
+    let own =
+        |(_, policy): &&(_, PolicyConfig)| policy.keeps() && !matches!(policy.component, PolicyComponent::Shipped(_));
+    let stores: Vec<_> = policies.iter().filter(own).collect();
+    for (index, (at, policy)) in stores.iter().enumerate() {
+        let name = policy.store_name();
+        let is_shared = |(_, other): &&&(_, PolicyConfig)| {
+            other.store_name() == name && (other.store.is_none() || policy.store.is_none())
+        };
+        let Some((_, other)) = stores[..index].iter().find(is_shared) else { continue };
+        let kept = |policy: &PolicyConfig| policy.former_store_name().unwrap_or_else(|| policy.store_name());
+        let hint = match (kept(policy), kept(other)) {
+            (own, others) if own == others => format!(
+                "`store = \"{own}\"` in both policies keeps it shared; another name in one of them begins an empty store"
+            ),
+            (own, _) => format!("`store = \"{own}\"` keeps what this policy has; another name begins an empty store"),
+        };
+        let message = format!("two policies of this upstream have the store `{name}`");
+        context.report.add(at.span.clone(), message, Some(hint));
+    }
 }
 
 fn policy(at: &At<written::WrittenPolicy>, context: &mut Context<'_, '_>) -> Option<PolicyConfig> {
@@ -35,6 +61,9 @@ fn policy(at: &At<written::WrittenPolicy>, context: &mut Context<'_, '_>) -> Opt
         return interceptor(at, url, context);
     }
     let component = written.component.set().and_then(|path| component(path, &written.sha256, context));
+    if let (Some(key), Some(PolicyComponent::Shipped(name))) = (written.store.key(), &component) {
+        context.report.add(key, format!("`store` does not go with `{SHIPPED}{name}`, which has its own"), None);
+    }
     if let (Some(key), Some(component)) = (written.signed_by.key(), &component) {
         let why = match component {
             PolicyComponent::Shipped(_) => Some("what Weir brings along is signed with Weir"),
@@ -57,6 +86,7 @@ fn plain(at: &At<written::WrittenPolicy>, component: PolicyComponent, context: &
         component,
         signed_by: written.signed_by.set().map(|key| key.value.0.clone()),
         grants: grants(&written.grants),
+        store: written.store.set().map(|name| name.value.0.clone()),
         secrets: secrets(&written.secrets, context),
         settings: written.settings.set().map_or_else(|| "{}".to_owned(), |settings| settings.value.0.clone()),
         http: written.http.set().iter().flat_map(|all| &all.value.0).map(|origin| origin.value.0.clone()).collect(),
@@ -84,6 +114,7 @@ fn interceptor(
         ("http", written.http.key()),
         ("sha256", written.sha256.key()),
         ("signed_by", written.signed_by.key()),
+        ("store", written.store.key()),
     ];
     for (name, key) in others.into_iter().filter_map(|(name, key)| Some((name, key?))) {
         context.report.add(key, format!("`{name}` does not go with `interceptor`"), None);

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use super::{Grant, HttpMethod, WrittenFailure, WrittenMode, WrittenSecret};
+use crate::config::SHIPPED;
 use crate::config::origin::{ServiceOrigin, WebUrl};
 use crate::config::read::{Unreadable, table};
 use crate::config::string::{FilePath, strings};
@@ -26,6 +27,9 @@ table! {
         signed_by: WrittenSigner,
         /// The imports it may use.
         grants: Values<Grant>,
+        /// What its store is called among those of this upstream. Default: the last part of the component's name, without
+        /// tag and digest. Two policies share a store only where both name it.
+        store: WrittenStoreName,
         /// Its own settings, handed to it as JSON. Nothing is expanded in them; they are no place for secrets.
         settings: Json,
         /// Secrets it may place in a request without seeing them, by the names it knows them under. To read them as well
@@ -71,7 +75,26 @@ impl FromStr for WrittenSigner {
     }
 }
 
+/// What the store of a policy is called.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::config) struct WrittenStoreName(pub(in crate::config) String);
+
+impl FromStr for WrittenStoreName {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let is_name = (1..=255).contains(&text.len()) && !text.contains(char::is_control);
+        // Names of files are among them: that is what a store is called where nobody names it.
+        if !is_name || text.starts_with(SHIPPED) {
+            let message = format!("the name of a store has 1 to 255 bytes and does not begin with `{SHIPPED}`");
+            return Err(Unreadable::new(message, ""));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
 strings! {
     WrittenDigest: "a SHA-256 in hexadecimal digits", { "type": "string", "pattern": "^(sha256:)?[0-9a-fA-F]{64}$" };
+    WrittenStoreName: "the name of a store, as a string", { "type": "string", "minLength": 1, "maxLength": 255 };
     WrittenSigner: "a public key of minisign", { "type": "string", "pattern": "^RW[0-9A-Za-z+/]{54}$" };
 }
