@@ -133,6 +133,22 @@ fn a_component_is_tried_without_a_gateway() {
     assert!(code == Some(1) && said.contains("policy.wasm gave no answer in time"), "{said}");
 }
 
+#[test]
+fn what_is_tried_keeps_no_more_than_in_a_gateway() {
+    let case = json!({
+        "settings": { "see": "facts", "do": "hoard" },
+        "questions": [{
+            "ask": "before",
+            "with": { "about": { "method": "tools/call" } },
+            "expect": { "verdict": { "deny": {
+                "text": "Err(StoreError::Limit(\"a policy keeps at most 2 MiB for one upstream\"))"
+            } } },
+        }]
+    });
+    let (code, said) = tried(weir_guests::JUDGE, &case);
+    assert_eq!(code, Some(0), "{said}");
+}
+
 /// What the contract promises to those who have built a component: it is asked the same, and understood, by each later Weir.
 #[test]
 fn components_built_against_released_contracts_are_still_asked_and_understood() {

@@ -26,6 +26,7 @@ use clap::{Args, Subcommand};
 use crate::{
     components::{self, ComponentCache},
     config::{self, PolicyLimits, RemoteComponent, SystemEnvironment, default_file},
+    credential::PolicyStores,
     policy::{Engine, Policy, PolicyGrant, PolicySource, PolicyStore, Service, shipped},
     telemetry::{self, audit::Since},
 };
@@ -269,6 +270,11 @@ pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
         }
         PolicyCommand::Bench { cases, count, reuse } => trial::bench(&cases, count, reuse),
     }
+}
+
+/// A store with the limits of a gateway's, which ends with the command.
+fn store_in_memory() -> Arc<dyn PolicyStore> {
+    PolicyStores::in_memory().of("", "")
 }
 
 /// Compiles as a gateway with this configuration would, and so into the same place.

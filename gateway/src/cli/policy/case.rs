@@ -1,7 +1,7 @@
 //! Case files: questions for a policy, and what it should answer.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fs,
     future::Future,
     path::{Path, PathBuf},
@@ -10,12 +10,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tokio::sync::Mutex as AsyncMutex;
 
-use crate::policy::{PolicyStore, PolicyStoreCondition, PolicyStoreError, Service, ServiceRequest, ServiceResponse};
+use crate::policy::{Service, ServiceRequest, ServiceResponse};
 
 /// One file. All questions of it share what the policy keeps.
 #[derive(Deserialize)]
@@ -63,17 +61,6 @@ pub(super) struct ServiceAnswer {
 
 /// Services that answer as a case says.
 pub(super) struct WrittenServices(Mutex<Vec<ServiceAnswer>>);
-
-/// What a policy keeps while its case is tried. Nothing expires.
-#[derive(Default)]
-pub(super) struct MemoryOfCase(AsyncMutex<Kept>);
-
-/// Values with their versions, and the last version.
-#[derive(Default)]
-struct Kept {
-    last: u64,
-    values: HashMap<String, (Vec<u8>, u64)>,
-}
 
 fn get() -> String {
     "GET".to_owned()
@@ -198,46 +185,5 @@ impl Service for WrittenServices {
         request: ServiceRequest,
     ) -> Pin<Box<dyn Future<Output = Result<ServiceResponse, String>> + Send + '_>> {
         Box::pin(async move { self.answer(&request) })
-    }
-}
-
-#[async_trait]
-impl PolicyStore for MemoryOfCase {
-    async fn get(&self, key: &str) -> Result<Option<(Vec<u8>, u64)>, PolicyStoreError> {
-        Ok(self.0.lock().await.values.get(key).cloned())
-    }
-
-    async fn set(
-        &self,
-        key: &str,
-        value: Vec<u8>,
-        _: u32,
-        when: PolicyStoreCondition,
-    ) -> Result<u64, PolicyStoreError> {
-        let Kept { last, values } = &mut *self.0.lock().await;
-        let there = values.get(key).map(|(_, version)| *version);
-        let holds = match when {
-            PolicyStoreCondition::Always => true,
-            PolicyStoreCondition::Absent => there.is_none(),
-            PolicyStoreCondition::Version(version) => there == Some(version),
-        };
-        if !holds {
-            return Err(PolicyStoreError::Changed);
-        }
-        *last += 1;
-        values.insert(key.to_owned(), (value, *last));
-        Ok(*last)
-    }
-
-    async fn delete(&self, key: &str) -> Result<(), PolicyStoreError> {
-        self.0.lock().await.values.remove(key);
-        Ok(())
-    }
-
-    async fn keys(&self, prefix: &str) -> Result<Vec<String>, PolicyStoreError> {
-        let mut keys: Vec<_> =
-            self.0.lock().await.values.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
-        keys.sort_unstable();
-        Ok(keys)
     }
 }

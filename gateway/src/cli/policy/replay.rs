@@ -20,8 +20,8 @@ use crate::{
 
 use super::{
     Component,
-    case::{self, MemoryOfCase, WrittenServices},
-    terminal,
+    case::{self, WrittenServices},
+    store_in_memory, terminal,
 };
 
 /// What is replayed.
@@ -65,8 +65,7 @@ pub(super) fn run(replay: &Replay<'_>) -> anyhow::Result<ExitCode> {
         bail!("{} has no questions for this policy", recording.display());
     }
     let services = WrittenServices::new(&[]);
-    let store = MemoryOfCase::default();
-    let (policy, _) = component.load("{}".to_owned(), Some(Arc::new(services)), Some(Arc::new(store)))?;
+    let (policy, _) = component.load("{}".to_owned(), Some(Arc::new(services)), Some(store_in_memory()))?;
     let runtime = super::super::runtime()?;
     let mut tally = Tally::default();
     for question in questions {

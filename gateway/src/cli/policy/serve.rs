@@ -1,6 +1,6 @@
 //! `weir policy serve`: a component as the interceptors of an MCP server (SEP-2624).
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{path::Path, process::ExitCode};
 
 use anyhow::bail;
 use serde_json::{Map, Value, json};
@@ -17,10 +17,7 @@ use crate::{
     stdio_server::{Failure, Incoming, next_line, write_line},
 };
 
-use super::{
-    Component,
-    case::{self, MemoryOfCase},
-};
+use super::{Component, case, store_in_memory};
 
 const EXTENSION: &str = "io.modelcontextprotocol/interceptors";
 
@@ -55,8 +52,7 @@ enum ServedVerdict {
 }
 
 pub(super) fn run(component: &Component, settings: &str, name: Option<String>) -> anyhow::Result<ExitCode> {
-    let store = Arc::new(MemoryOfCase::default());
-    let (policy, _) = component.load(settings.to_owned(), None, Some(store))?;
+    let (policy, _) = component.load(settings.to_owned(), None, Some(store_in_memory()))?;
     if !policy.decides_calls() {
         bail!("{} decides nothing about calls, which is what interceptors do", policy.name());
     }

@@ -22,8 +22,8 @@ use crate::{
 
 use super::{
     Cases, Component,
-    case::{self, CaseFile, MemoryOfCase, WrittenServices},
-    terminal,
+    case::{self, CaseFile, WrittenServices},
+    store_in_memory, terminal,
 };
 
 pub(super) fn run(component: &Component, function: &str, with: &str, settings: String) -> anyhow::Result<ExitCode> {
@@ -35,7 +35,7 @@ pub(super) fn run(component: &Component, function: &str, with: &str, settings: S
     let with = serde_json::from_str(&text).context("--with takes a JSON object")?;
     let services = WrittenServices::new(&[]);
     let with = case::parameters(function, with, &serde_json::from_str(&settings).context("--settings takes JSON")?);
-    let (policy, _) = component.load(settings, Some(Arc::new(services)), Some(Arc::new(MemoryOfCase::default())))?;
+    let (policy, _) = component.load(settings, Some(Arc::new(services)), Some(store_in_memory()))?;
     let answer = super::super::runtime()?.block_on(policy.ask(function, &with, &[]))?;
     terminal::put_json(&serde_json::to_string_pretty(&answer)?)?;
     Ok(ExitCode::SUCCESS)
@@ -145,7 +145,7 @@ async fn time_kept(policy: &Policy, about: &Value) -> anyhow::Result<Option<Dura
 fn loaded(component: &Component, file: &CaseFile) -> anyhow::Result<Policy> {
     let settings = Value::Object(file.settings.clone()).to_string();
     let services = WrittenServices::new(&file.services);
-    let (policy, _) = component.load(settings, Some(Arc::new(services)), Some(Arc::new(MemoryOfCase::default())))?;
+    let (policy, _) = component.load(settings, Some(Arc::new(services)), Some(store_in_memory()))?;
     Ok(policy)
 }
 
