@@ -149,6 +149,45 @@ fn what_is_tried_keeps_no_more_than_in_a_gateway() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// The image compiles what the binary brings along.
+#[test]
+fn what_is_compiled_ahead_is_not_compiled_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = weir_tests::paths::tests().parent().unwrap();
+    let image = fs::read_to_string(root.join("Dockerfile")).unwrap();
+    let named: Vec<&str> = image.split_whitespace().filter(|word| word.starts_with("weir:")).collect();
+    let shipped = fs::read_dir(root.join("guest/policies")).unwrap();
+    for policy in shipped.map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
+        assert!(named.contains(&&*format!("weir:{policy}")), "the image does not compile weir:{policy}: {named:?}");
+    }
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(weir_tests::paths::weir());
+        command.current_dir(&directory).env("XDG_CACHE_HOME", directory.path()).args(arguments);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let mut list = std::process::Command::new("find");
+        let found = list.arg(directory.path()).args([
+            "-type",
+            "f",
+            "-path",
+            "*compiled*",
+            "-not",
+            "-name",
+            "*.stats",
+            "-not",
+            "-name",
+            ".*",
+        ]);
+        let mut files: Vec<_> =
+            String::from_utf8(found.output().unwrap().stdout).unwrap().lines().map(str::to_owned).collect();
+        files.sort_unstable();
+        files
+    };
+    let compiled = run(&[&["policy", "compile"][..], &named].concat());
+    assert!(compiled.len() >= named.len(), "{compiled:?}");
+    assert_eq!(run(&["policy", "inspect", "weir:redact"]), compiled);
+}
+
 /// What the contract promises to those who have built a component: it is asked the same, and understood, by each later Weir.
 #[test]
 fn components_built_against_released_contracts_are_still_asked_and_understood() {

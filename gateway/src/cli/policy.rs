@@ -10,14 +10,7 @@ mod serve;
 mod trial;
 
 use std::{
-    borrow::Cow,
-    convert::Infallible,
-    fs,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    str::FromStr,
-    sync::Arc,
-    time::Instant,
+    borrow::Cow, convert::Infallible, fs, path::PathBuf, process::ExitCode, str::FromStr, sync::Arc, time::Instant,
 };
 
 use anyhow::Context;
@@ -55,12 +48,13 @@ pub(super) enum PolicyCommand {
     },
     /// Compile components for this machine and keep the result, so that no gateway waits for it.
     Compile {
-        /// The components: files, or where they are fetched.
+        /// The components: files, those that Weir brings along, or where they are fetched.
         #[arg(required = true)]
         components: Vec<Component>,
-        /// The configuration, which says where compiled policies are kept.
-        #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
-        config: PathBuf,
+        /// The configuration, which says where compiled policies are kept. Default: as for `serve`. Without a file, they are
+        /// kept where a gateway without `cache_dir` keeps them.
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
     },
     /// Fetch the components that the configuration names in the network, and pin those that it names without a digest.
     ///
@@ -240,7 +234,7 @@ pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
     match command {
         PolicyCommand::New { path, lang, interface } => new::run(&path, lang, interface),
         PolicyCommand::Build { folder } => build::run(&folder),
-        PolicyCommand::Compile { components, config } => compile(&components, &config),
+        PolicyCommand::Compile { components, config } => compile(&components, config),
         PolicyCommand::Lock { config, update } => lock::run(&config, update),
         PolicyCommand::Inspect { component, settings, json } => inspect::run(&component, settings, json),
         PolicyCommand::Run { component, ask, with, settings } => {
@@ -278,10 +272,13 @@ fn store_in_memory() -> Arc<dyn PolicyStore> {
 }
 
 /// Compiles as a gateway with this configuration would, and so into the same place.
-fn compile(components: &[Component], config: &Path) -> anyhow::Result<ExitCode> {
-    let config = super::load(config)?;
-    let directory = config.cache_dir.as_deref().context("there is no place for compiled policies; set `cache_dir`")?;
-    let engine = Engine::new(Some(directory), config.limits.policy)?;
+fn compile(components: &[Component], config: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    let directory = match config.or_else(|| Some(default_file()).filter(|file| file.exists())) {
+        Some(file) => super::load(&file)?.cache_dir,
+        None => config::default_cache_dir(&SystemEnvironment),
+    };
+    let directory = directory.context("there is no place for compiled policies; set `cache_dir`")?;
+    let engine = Engine::new(Some(&directory), PolicyLimits::default())?;
     for component in components {
         let waiting = terminal::waiting(format_args!("compiling {}", component.0));
         let (begun, wasm) = (Instant::now(), component.read()?);
