@@ -1,22 +1,29 @@
 //! Policies in each language: what `weir policy new` makes is built with the tools of the language and passes its cases, as
-//! do the examples.
+//! do the examples. The commands are those of `docs/first-policy.md`.
 
 use std::{
+    fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, ExitStatus, Output},
 };
 
-use serde_json::json;
 use tempfile::TempDir;
-use weir_tests::{Client, Gateway, Stub, paths};
+use weir_tests::paths;
 
-/// A command in a folder, which ends well; what it says.
-fn weir(folder: &Path, arguments: &[&str]) -> String {
-    let mut command = Command::new(paths::weir());
+/// How a command in a folder ends, and what it says.
+fn run(folder: &Path, mut command: Command) -> (ExitStatus, String) {
     // What policies in Rust have in common is built once, and what is compiled is kept.
     command.env("CARGO_TARGET_DIR", paths::cache().join("policies")).env("XDG_CACHE_HOME", paths::cache());
-    let Output { status, stdout, stderr } = command.current_dir(folder).args(arguments).output().unwrap();
-    let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let Output { status, stdout, stderr } = command.current_dir(folder).output().unwrap();
+    (status, [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat())
+}
+
+/// What a command in a folder says, which ends well.
+fn weir(folder: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new(paths::weir());
+    command.args(arguments);
+    let (status, said) = run(folder, command);
     assert!(status.success(), "weir {} ended with {status}:\n{said}", arguments.join(" "));
     said
 }
@@ -43,17 +50,63 @@ fn copied(example: &str, into: &Path) -> PathBuf {
     let to = into.join(example);
     assert!(Command::new("cp").arg("-rL").args([&from, &to]).status().unwrap().success());
     for made in ["node_modules", ".venv"] {
-        drop(std::fs::remove_dir_all(to.join(made)));
+        drop(fs::remove_dir_all(to.join(made)));
     }
     to
 }
 
-#[test]
-fn a_new_policy_in_rust_is_built_and_passes_its_cases() {
+/// A block of the page for newcomers, below a heading.
+fn block(heading: &str, kind: &str) -> String {
+    let page = fs::read_to_string(paths::tests().with_file_name("docs").join("first-policy.md")).unwrap();
+    let below = page.split_once(heading).unwrap().1.split_once(&format!("```{kind}\n")).unwrap().1;
+    below.split_once("```").unwrap().0.trim().to_owned()
+}
+
+/// Whether a command of the page ends well, and what it says.
+fn shell(folder: &Path, line: &str) -> (bool, String) {
+    let mut command = Command::new("sh");
+    let path = std::env::var("PATH").unwrap();
+    command.args(["-c", line]).env("PATH", format!("{}:{path}", folder.join("bin").display()));
+    command.env("XDG_STATE_HOME", folder);
+    let (status, said) = run(folder, command);
+    (status.success(), said)
+}
+
+/// Makes, builds and tries a policy as the page says, in an empty folder. Something comes before the build.
+fn newcomer(language: &str, before_build: impl FnOnce(&Path)) -> TempDir {
     let folder = TempDir::new().unwrap();
-    for interface in ["calls", "credentials"] {
-        passes(made(folder.path(), "rust", interface), interface);
-    }
+    fs::create_dir(folder.path().join("bin")).unwrap();
+    symlink(paths::weir(), folder.path().join("bin/weir")).unwrap();
+    fs::write(folder.path().join("weir.toml"), block("# Your first policy\n", "toml")).unwrap();
+    let all_good = |lines: &str| {
+        for line in lines.lines() {
+            let (is_good, said) = shell(folder.path(), line);
+            assert!(is_good, "{line}: {said}");
+        }
+    };
+    let commands = block(&format!("## In {language}\n"), "sh");
+    let (make, build) = commands.split_at(commands.find("weir policy build").unwrap());
+    all_good(make);
+    before_build(folder.path());
+    all_good(build);
+    folder
+}
+
+/// Has the policy decide about calls, as the page says.
+fn decides(folder: &Path) {
+    let commands = block("## Run it\n", "sh");
+    let [allowed, refused] = commands.lines().collect::<Vec<_>>()[..] else { panic!("{commands}") };
+    let (is_good, said) = shell(folder, allowed);
+    assert!(is_good && said.contains("hello"), "{allowed}: {said}");
+    let (is_good, said) = shell(folder, refused);
+    assert!(!is_good && said.contains(&block("## Run it\n", "text")), "{refused}: {said}");
+}
+
+#[test]
+fn a_new_policy_in_rust_is_built_passes_its_cases_and_decides() {
+    decides(newcomer("Rust", |_| ()).path());
+    let folder = TempDir::new().unwrap();
+    passes(made(folder.path(), "rust", "credentials"), "credentials");
 }
 
 /// The policy depends on what `cargo publish` would upload, instead of the copy that it comes with.
@@ -65,38 +118,24 @@ fn the_crate_of_the_kit_is_complete_as_a_package() {
     let output = cargo.arg(folder.path()).current_dir(paths::tests()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !said.contains("warning"), "{said}");
-    let mut packaged = std::fs::read_dir(folder.path().join("package")).unwrap().map(|entry| entry.unwrap().path());
+    let mut packaged = fs::read_dir(folder.path().join("package")).unwrap().map(|entry| entry.unwrap().path());
     let package = packaged.find(|file| file.extension().is_some_and(|extension| extension == "crate")).unwrap();
     let policy = made(folder.path(), "rust", "connection");
-    std::fs::remove_dir_all(policy.join("weir-policy")).unwrap();
-    std::fs::create_dir(policy.join("weir-policy")).unwrap();
+    fs::remove_dir_all(policy.join("weir-policy")).unwrap();
+    fs::create_dir(policy.join("weir-policy")).unwrap();
     let mut tar = Command::new("tar");
     tar.args(["-xzf".as_ref(), package.as_os_str(), "--strip-components=1".as_ref()]);
     assert!(tar.current_dir(policy.join("weir-policy")).status().unwrap().success());
     passes(policy, "connection");
 }
 
-#[tokio::test]
-async fn a_new_policy_in_javascript_is_built_passes_its_cases_and_decides() {
+#[test]
+fn a_new_policy_in_javascript_is_built_passes_its_cases_and_decides() {
+    decides(newcomer("JavaScript", |_| ()).path());
     let folder = TempDir::new().unwrap();
     for interface in ["credentials", "connection"] {
         passes(made(folder.path(), "js", interface), interface);
     }
-    let component = passes(made(folder.path(), "js", "calls"), "calls");
-    let stub = Stub::offering(weir_tests::stub::Offer {
-        tools: vec!["delete_all".into(), "echo".into()],
-        ..Default::default()
-    });
-    let stub = stub.await;
-    let policy = format!("[[upstreams.u.policies]]\ncomponent = {component:?}\ngrants = [\"log\"]\n");
-    let gateway = Gateway::start(&(stub.config("u") + &policy)).await;
-    gateway.healthy(&["u"]).await;
-    let client = Client::modern(&gateway, "/mcp");
-    let refused = client.call("u__delete_all", json!({})).await;
-    let text = "delete_all is not allowed here: nothing is deleted; archive it instead";
-    assert_eq!(refused["content"][0]["text"], text, "{refused}");
-    let allowed = client.call("u__echo", json!({ "message": "hello" })).await;
-    assert_eq!(allowed["content"][0]["text"], "hello", "{allowed}");
 }
 
 #[test]
@@ -105,10 +144,47 @@ fn the_example_in_javascript_is_built_and_passes_its_cases() {
     passes(copied("javascript", folder.path()), "credentials");
 }
 
+/// The policy that all of Python's are in: each component takes half a minute to build and to compile.
+const ALL_OF_PYTHON: &str = "
+import example, new_credentials
+from new_calls import Calls
+from new_connection import Connection
+from wit_world.exports import Credentials as Contract
+
+class Credentials(Contract):
+    def decide(self, about):
+        is_new = about.upstream.settings == '{}' and about.principal is None
+        return (new_credentials if is_new else example).Credentials().decide(about)
+";
+
 #[test]
-fn the_example_in_python_is_built_and_passes_its_cases() {
-    let folder = TempDir::new().unwrap();
-    passes(copied("python", folder.path()), "credentials");
+fn new_policies_in_python_and_the_example_are_built_and_pass_their_cases() {
+    newcomer("Python", |folder| {
+        let (all, example) = (folder.join("no-adding"), copied("python", folder));
+        fs::rename(all.join("policy.py"), all.join("new_calls.py")).unwrap();
+        fs::rename(example.join("policy.py"), all.join("example.py")).unwrap();
+        fs::write(all.join("policy.py"), ALL_OF_PYTHON).unwrap();
+        for case in fs::read_dir(example.join("cases")).unwrap().map(|entry| entry.unwrap()) {
+            fs::copy(case.path(), all.join("cases").join(case.file_name())).unwrap();
+        }
+        let mut world = fs::read_to_string(all.join("wit/world.wit"))
+            .unwrap()
+            .replace("// import weir:policy/http", "import weir:policy/http");
+        for interface in ["credentials", "connection"] {
+            let new = made(folder, "python", interface);
+            fs::copy(new.join("policy.py"), all.join(format!("new_{interface}.py"))).unwrap();
+            fs::copy(new.join("cases/first.json"), all.join(format!("cases/{interface}.json"))).unwrap();
+            let own = fs::read_to_string(new.join("wit/world.wit")).unwrap();
+            let export = own.lines().find(|line| line.contains("    export ")).unwrap();
+            world = world.replacen("    export ", &format!("{export}\n    export "), 1);
+        }
+        fs::write(all.join("wit/world.wit"), &world).unwrap();
+        let example_world = fs::read_to_string(example.join("wit/world.wit")).unwrap();
+        example_world.lines().for_each(|line| assert!(world.contains(line), "{line}"));
+        for file in ["requirements.txt", "wit/deps/weir-policy/policy.wit"] {
+            assert_eq!(fs::read(example.join(file)).unwrap(), fs::read(all.join(file)).unwrap(), "{file}");
+        }
+    });
 }
 
 #[test]
@@ -118,7 +194,7 @@ fn a_folder_is_not_overwritten_and_a_name_is_checked() {
         let output = Command::new(paths::weir()).current_dir(&folder).args(arguments).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    std::fs::create_dir(folder.path().join("there")).unwrap();
+    fs::create_dir(folder.path().join("there")).unwrap();
     let (code, said) = run(&["policy", "new", "there"]);
     assert!(code == Some(1) && said.contains("the folder there cannot be made"), "{said}");
     for name in ["Mine", "../up/..", "a b", "9", "x_y"] {

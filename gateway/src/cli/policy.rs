@@ -85,7 +85,8 @@ pub(super) enum PolicyCommand {
     },
     /// Ask a component one question, and print its answer as JSON.
     ///
-    /// What the question leaves out is empty. Lines that the component logs go to standard error.
+    /// What the question leaves out is empty. What the component logs and prints goes to standard error, with the message of
+    /// a panic or an exception.
     #[command(after_help = "Example: weir policy run policy.wasm --ask before --with \
                             '{\"about\": {\"method\": \"tools/call\", \"name\": \"echo\"}, \"params\": {\"name\": \"echo\"}}'")]
     Run {
@@ -238,7 +239,8 @@ pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
         PolicyCommand::Lock { config, update } => lock::run(&config, update),
         PolicyCommand::Inspect { component, settings, json } => inspect::run(&component, settings, json),
         PolicyCommand::Run { component, ask, with, settings } => {
-            let _log = telemetry::start("info");
+            // Who runs it by hand wants to see what it prints.
+            let _log = telemetry::start("info,policy=debug");
             trial::run(&component, &ask, &with, settings)
         }
         PolicyCommand::Test(cases) => {

@@ -1,7 +1,7 @@
 //! A policy about calls: no card number reaches the model. Numbers of 13 to 19 digits whose check digit is right (Luhn, ISO/IEC
 //! 7812-1) are masked but for the last four, in results, in errors and in what comes before them.
 //!
-//! `cargo build --release --target wasm32-wasip2 -p mask-cards` makes the component; `docs/policies.md` shows the
+//! `cargo build --release --target wasm32-wasip2 -p mask-cards` makes the component; `docs/calls-policies.md` shows the
 //! configuration for it.
 
 use weir_policy::{Upstream, calls::*};
