@@ -36,6 +36,16 @@ async fn an_idle_gateway_ends_at_once_and_takes_its_children_along() {
 }
 
 #[tokio::test]
+async fn a_gateway_that_is_stopped_as_soon_as_it_says_that_it_listens_ends_in_order() {
+    let stub = Stub::start().await;
+    for _ in 0..5 {
+        let mut gateway = Gateway::start(&stub.config("stub")).await;
+        gateway.signal(Signal::TERM);
+        assert_eq!(gateway.end().await.code(), Some(0), "{}", gateway.log());
+    }
+}
+
+#[tokio::test]
 async fn a_call_that_runs_is_finished() {
     let stub = Stub::start().await;
     let mut gateway = Gateway::start(&stub.config("stub")).await;

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{config::Config, credential::CredentialManager, server::stdio, telemetry};
 
-use super::{BadConfig, address, assembly, front::Front, serve::signalled};
+use super::{BadConfig, address, assembly, front::Front, serve::StopSignals};
 
 /// The longest message that a client may send, in bytes; as long as the longest that is gathered from a server.
 pub(super) const MAX_LINE: usize = 32 * 1024 * 1024;
@@ -72,8 +72,13 @@ pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
                 hangup.recv().await;
             }
         };
+        let signalled = async {
+            if let Ok(mut stop) = StopSignals::new() {
+                stop.next().await;
+            }
+        };
         tokio::select! {
-            ended = signalled() => drop(ended),
+            () = signalled => {}
             () = hung_up => {}
         }
     };

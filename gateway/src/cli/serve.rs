@@ -12,6 +12,7 @@ use std::{
 use anyhow::Context;
 use parking_lot::Mutex;
 use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, oneshot, watch},
     task::{JoinHandle, JoinSet},
 };
@@ -154,7 +155,8 @@ async fn serve(
     (manager, gateways, view): (&Arc<CredentialManager>, Option<ReplicaListener>, Option<LiveView>),
 ) -> anyhow::Result<()> {
     let (reload, asked) = mpsc::channel(1);
-    let hangups = tokio::spawn(hear_hangups(io::stdin().is_terminal(), reload.clone()));
+    let hangup = signal(SignalKind::hangup()).context("SIGHUP cannot be waited for")?;
+    let hangups = tokio::spawn(hear_hangups(hangup, io::stdin().is_terminal(), reload.clone()));
     let addresses = listener.addresses().to_vec();
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let certificate = tokio::spawn(task::or_never(listener.tls().cloned().map(TlsFiles::follow)));
@@ -165,6 +167,8 @@ async fn serve(
     let catalog = Arc::clone(proxy.catalog());
     let (shutdown, ended) = watch::channel(false);
 
+    // Whoever reads that Weir listens may stop it at once.
+    let mut stop = StopSignals::new()?;
     announce(config.tls.is_some(), &addresses, &proxy);
     catalog.start().await;
     let background = tokio::spawn(look_after(Arc::clone(manager), Arc::clone(&proxy), keys));
@@ -188,9 +192,9 @@ async fn serve(
     notify::ready();
 
     let is_replaced = tokio::select! {
-        ended = signalled() => ended.map(|()| false)?,
+        () = stop.next() => false,
         done = handing_over => done.map(|()| true).context("SIGQUIT cannot be waited for")?,
-        gone = hangups => gone.context("SIGHUP cannot be waited for")?.map(|()| false)?,
+        gone = hangups => gone.map(|()| false)?,
     };
     // What the service manager watches by now is the process that took the sockets.
     if !is_replaced {
@@ -212,7 +216,7 @@ async fn serve(
     };
     tokio::select! {
         ended = drained => ended?,
-        again = signalled() => again?,
+        () = stop.next() => {}
     }
     background.abort();
     if let Some((_socket, shutdown)) = admin {
@@ -220,7 +224,7 @@ async fn serve(
     }
     tokio::select! {
         () = close(&catalog, &proxy, reloading) => {}
-        again = signalled() => again?,
+        () = stop.next() => {}
     }
     write_store(&proxy, manager).await;
     telemetry.close().await;
@@ -443,19 +447,29 @@ async fn look_out(manager: Arc<CredentialManager>, catalog: Arc<Catalog>) {
     tokio::join!(manager.look_out(), waiting);
 }
 
-/// Waits for Ctrl-C or SIGTERM.
-pub(super) async fn signalled() -> io::Result<()> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted,
-        _ = terminate.recv() => Ok(()),
+/// Ctrl-C and SIGTERM. Once this is made, they do not end the process by themselves any more.
+pub(super) struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Resolves when the next one comes.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }
 
 /// Has the configuration reloaded with each SIGHUP, which by default would cut off every call. Ends when the terminal is
 /// gone that this was started at: then nobody is left to press Ctrl-C.
-async fn hear_hangups(at_terminal: bool, reload: mpsc::Sender<ReloadRequest>) -> io::Result<()> {
-    let mut hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?;
+async fn hear_hangups(mut hangup: Signal, at_terminal: bool, reload: mpsc::Sender<ReloadRequest>) {
     while hangup.recv().await.is_some() {
         if at_terminal && !io::stdin().is_terminal() {
             break;
@@ -474,7 +488,6 @@ async fn hear_hangups(at_terminal: bool, reload: mpsc::Sender<ReloadRequest>) ->
             }
         }
     }
-    Ok(())
 }
 
 /// Ends sessions whose clients are gone and shared processes that nobody uses.
