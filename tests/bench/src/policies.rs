@@ -36,7 +36,7 @@ pub(crate) struct PolicyFigures {
     load_ms: f64,
     /// What all of them add to the resident memory, bytes.
     bytes: u64,
-    harm: Vec<HarmFigures>,
+    harms: Vec<HarmFigures>,
     /// Languages whose tools are not here.
     missing: Vec<String>,
 }
@@ -51,12 +51,12 @@ struct QuestionTime {
     reused: f64,
 }
 
-/// The p99 of calls to another upstream, microseconds.
+/// The p99 of calls to another upstream beside a guest, microseconds.
 #[derive(Debug, Serialize)]
 struct HarmFigures {
     what: &'static str,
-    alone_p99: f64,
-    beside_p99: f64,
+    harmless_p99: f64,
+    harmful_p99: f64,
 }
 
 impl fmt::Display for PolicyFigures {
@@ -70,10 +70,11 @@ impl fmt::Display for PolicyFigures {
         writeln!(f, "\nA decision that is kept takes {:.0} ns.", self.kept_ns)?;
         let mib = self.bytes as f64 / 1_048_576.0;
         writeln!(f, "{MANY} policies take {mib:.1} MiB, and {:.1} ms each to load with a warm cache.\n", self.load_ms)?;
-        writeln!(f, "| guest of another upstream | p99 µs alone | beside it | times |")?;
+        writeln!(f, "| guest of another upstream | p99 µs beside one that does nothing | beside it | times |")?;
         writeln!(f, "| --- | ---: | ---: | ---: |")?;
-        for HarmFigures { what, alone_p99, beside_p99 } in &self.harm {
-            writeln!(f, "| {what} | {alone_p99:.0} | {beside_p99:.0} | {:.2} |", beside_p99 / alone_p99)?;
+        for HarmFigures { what, harmless_p99, harmful_p99 } in &self.harms {
+            let times = harmful_p99 / harmless_p99;
+            writeln!(f, "| {what} | {harmless_p99:.0} | {harmful_p99:.0} | {times:.2} |")?;
         }
         self.missing.iter().try_for_each(|missing| writeln!(f, "\nNot measured: {missing}"))
     }
@@ -111,12 +112,12 @@ pub(crate) async fn measure(place: &Place, window: Duration) -> Result<PolicyFig
     let kept_ns = time_after(&said, "kept ")? * 1000.0;
     note(&format!("{MANY} policies"));
     let (load_ms, bytes) = many(place).await?;
-    let mut harm = Vec::new();
+    let mut harms = Vec::new();
     for what in HARM {
         note(&format!("a guest that means harm: {what}"));
-        harm.push(beside(place, what, window).await?);
+        harms.push(harm(place, what, window).await?);
     }
-    Ok(PolicyFigures { questions, kept_ns, load_ms, bytes, harm, missing })
+    Ok(PolicyFigures { questions, kept_ns, load_ms, bytes, harms, missing })
 }
 
 /// The claims of a token, of about this size.
@@ -308,8 +309,14 @@ async fn gateway(place: &Place, tables: &str) -> Result<(Process, Target, Durati
     Ok((process, target, took))
 }
 
-/// Times calls to one upstream alone, and beside calls that a guest of another upstream sees.
-async fn beside(place: &Place, what: &'static str, window: Duration) -> Result<HarmFigures> {
+/// Times calls to one upstream beside calls that a guest of another upstream sees: one that means harm, and one that does not.
+async fn harm(place: &Place, what: &'static str, window: Duration) -> Result<HarmFigures> {
+    let harmless_p99 = beside(place, "nothing", window).await?;
+    Ok(HarmFigures { what, harmless_p99, harmful_p99: beside(place, what, window).await? })
+}
+
+/// The p99 of calls to one upstream beside calls that such a guest of another upstream sees.
+async fn beside(place: &Place, what: &str, window: Duration) -> Result<f64> {
     let judge = place.dir.join("kept.wasm");
     let tables = format!(
         "\n[upstreams.hostile]\nurl = \"http://{}/modern/20\"\nauth = \"none\"\n[[upstreams.hostile.policies]]\n\
@@ -327,11 +334,9 @@ async fn beside(place: &Place, what: &'static str, window: Duration) -> Result<H
         window,
     };
     let own = load("/mcp/bench", 4 * window);
-    let alone_p99 = load::measure(&own, || Ok(0.0)).await?.p99;
     let hostile = load("/mcp/hostile", 8 * window);
-    let beside_p99 = tokio::select! {
-        figures = load::measure(&own, || Ok(0.0)) => figures?.p99,
-        ended = load::measure(&hostile, || Ok(0.0)) => bail!("the calls of the hostile guest ended too soon: {ended:?}"),
-    };
-    Ok(HarmFigures { what, alone_p99, beside_p99 })
+    tokio::select! {
+        figures = load::measure(&own, || Ok(0.0)) => Ok(figures?.p99),
+        ended = load::measure(&hostile, || Ok(0.0)) => bail!("the calls that the guest sees ended too soon: {ended:?}"),
+    }
 }
