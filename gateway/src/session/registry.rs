@@ -66,12 +66,18 @@ pub struct SessionRegistry {
     claiming: [tokio::sync::Mutex<()>; CLAIMS],
     /// The sessions that have ended here last, by their digests.
     ended: Mutex<VecDeque<String>>,
-    /// Which other gateways have answered for sessions lately, by the ids of these, and when the store said so.
-    owners: Mutex<HashMap<Box<[u8]>, (Arc<Replica>, Instant)>>,
+    /// Which other gateways have answered for sessions lately, by the ids of these.
+    owners: Mutex<HashMap<Box<[u8]>, KnownOwner>>,
     /// The streams of HTTP+SSE that are here, by their digests: their paths, and when they were written.
     streams: Mutex<HashMap<String, (Box<str>, Instant)>>,
     told: LogThrottle,
     told_of_copies: LogThrottle,
+}
+
+/// Another gateway, and when the store said that it has a session.
+struct KnownOwner {
+    gateway: Arc<Replica>,
+    read: Instant,
 }
 
 /// What came of taking a session over.
@@ -157,20 +163,19 @@ impl SessionRegistry {
     /// The other gateway that had a session a moment ago.
     pub fn known_owner(&self, id: &[u8]) -> Option<Arc<Replica>> {
         let owners = self.owners.lock();
-        let (owner, read) = owners.get(id)?;
-        (read.elapsed() < OWNED).then(|| Arc::clone(owner))
+        owners.get(id).filter(|owner| owner.read.elapsed() < OWNED).map(|owner| Arc::clone(&owner.gateway))
     }
 
     /// Remembers the gateway that has answered for a session, as the store had it at `read`.
-    pub fn keep_owner(&self, id: &[u8], owner: Replica, read: Instant) {
+    pub fn keep_owner(&self, id: &[u8], gateway: Replica, read: Instant) {
         let mut owners = self.owners.lock();
         if owners.len() >= MOST_OWNERS {
-            owners.retain(|_, (_, read)| read.elapsed() < OWNED);
+            owners.retain(|_, owner| owner.read.elapsed() < OWNED);
         }
         if owners.len() >= MOST_OWNERS {
             owners.clear();
         }
-        owners.insert(id.into(), (Arc::new(owner), read));
+        owners.insert(id.into(), KnownOwner { gateway: Arc::new(gateway), read });
     }
 
     /// Has the store asked again who has a session.

@@ -289,7 +289,7 @@ async fn started(place: &Place, policies: &str) -> Result<(f64, u64)> {
         let (process, _, took) = gateway(place, policies).await?;
         bytes = process.family()?.resident()?;
         // The first fills the cache.
-        times.extend((number > 0).then(|| took.as_secs_f64() * 1000.0));
+        times.extend((number > 0).then_some(took.as_secs_f64() * 1000.0));
     }
     times.sort_by(f64::total_cmp);
     Ok((times[STARTS / 2], bytes))
