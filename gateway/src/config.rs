@@ -351,14 +351,6 @@ impl PolicyConfig {
         };
         self.store.clone().unwrap_or_else(of_component)
     }
-
-    /// What its store was called as long as tag or digest were part of the name.
-    #[must_use]
-    pub fn former_store_name(&self) -> Option<String> {
-        let is_unnamed = self.store.is_none();
-        let former = last_part(&self.component.name());
-        (is_unnamed && former != self.store_name()).then_some(former)
-    }
 }
 
 /// The last part of a path or a URL.

@@ -352,7 +352,7 @@ impl Assembler {
         if let Some(signer) = &written.signed_by {
             self.components.verify(&written.component, &wasm, signer)?;
         }
-        let store = self.stores.renamed(upstream, &written.store_name(), written.former_store_name());
+        let store = self.stores.of(upstream, &written.store_name());
         let service = Arc::new(Services::new(self.client.clone(), written));
         let settings = written.settings.clone();
         let (service, store) = (Some(service as _), Some(store as _));

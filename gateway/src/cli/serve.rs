@@ -191,11 +191,7 @@ async fn serve(
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), settings.listen, sockets, ended));
     notify::ready();
 
-    let is_replaced = tokio::select! {
-        () = stop.next() => false,
-        done = handing_over => done.map(|()| true).context("SIGQUIT cannot be waited for")?,
-        gone = hangups => gone.map(|()| false)?,
-    };
+    let is_replaced = has_to_end(&mut stop, handing_over, hangups).await?;
     // What the service manager watches by now is the process that took the sockets.
     if !is_replaced {
         notify::stopping();
@@ -230,6 +226,19 @@ async fn serve(
     telemetry.close().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Waits for what ends a gateway. True if another process has its sockets by then.
+async fn has_to_end(
+    stop: &mut StopSignals,
+    handing_over: impl Future<Output = io::Result<()>>,
+    hangups: JoinHandle<()>,
+) -> anyhow::Result<bool> {
+    tokio::select! {
+        () = stop.next() => Ok(false),
+        done = handing_over => done.map(|()| true).context("SIGQUIT cannot be waited for"),
+        gone = hangups => Ok(gone.map(|()| false)?),
+    }
 }
 
 /// Takes what the process before has left in the store. What cannot be read stops nothing. That a shared store is away is

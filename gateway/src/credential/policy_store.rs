@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::Mutex;
 use weir_oauth::Clock;
-use weir_store::{Key, Store, StoreError, Swap, Value, Version};
+use weir_store::{Key, Swap, Value, Version};
 
 use crate::policy::{PolicyStore, PolicyStoreCondition, PolicyStoreError};
 
@@ -30,9 +30,6 @@ pub struct KeptByPolicy {
     token_store: Arc<TokenStore>,
     upstream: String,
     policy: String,
-    /// What it was called before.
-    former: Option<String>,
-    moved: OnceCell<usize>,
     /// One writes at a time: what there is room for is looked up first.
     writing: Mutex<()>,
 }
@@ -55,22 +52,12 @@ impl PolicyStores {
     /// What the policy of this name keeps for an upstream.
     #[must_use]
     pub fn of(&self, upstream: &str, policy: &str) -> Arc<KeptByPolicy> {
-        self.renamed(upstream, policy, None)
+        let (upstream, policy) = (upstream.to_owned(), policy.to_owned());
+        Arc::new(KeptByPolicy { token_store: Arc::clone(&self.0), upstream, policy, writing: Mutex::default() })
     }
+}
 
-    /// The same of a policy that was called otherwise. When it is first used, it has what was kept under the former name.
-    #[must_use]
-    pub fn renamed(&self, upstream: &str, policy: &str, former: Option<String>) -> Arc<KeptByPolicy> {
-        Arc::new(KeptByPolicy {
-            token_store: Arc::clone(&self.0),
-            upstream: upstream.to_owned(),
-            policy: policy.to_owned(),
-            former,
-            moved: OnceCell::new(),
-            writing: Mutex::default(),
-        })
-    }
-
+impl PolicyStores {
     /// Moves what all policies keep for an upstream under its `former` name. Gives how many values there were.
     ///
     /// It replaces what is there under the new name: a gateway that was quicker has pinned what it saw first.
@@ -83,42 +70,22 @@ impl PolicyStores {
         if self.0.opened.get().is_none() && self.0.peek(&below).await?.is_empty() {
             return Ok(0);
         }
-        Ok(move_values(&*self.0.open().await?.store, &[former], &[name], true).await?)
-    }
-}
-
-/// Moves all values below some parts of a key. Gives how many there were. A value that is in the new place already is
-/// replaced or stays.
-async fn move_values(store: &dyn Store, from: &[&str], to: &[&str], replace: bool) -> Result<usize, StoreError> {
-    let mut moved = 0;
-    for listed in store.list(&[Key::new(NAMESPACE, from)]).await? {
-        let parts = listed.key.parts();
-        let (Some(entry), Some(rest)) = (store.get(&listed.key).await?, parts.get(from.len()..)) else { continue };
-        let place = to.iter().copied().chain(rest.iter().map(String::as_str)).collect::<Vec<_>>();
-        let place = Key::new(NAMESPACE, &place);
-        if replace {
+        let store = &self.0.open().await?.store;
+        let mut moved = 0;
+        for listed in store.list(&below).await? {
+            let parts = listed.key.parts();
+            let (Some(entry), [_, of @ ..]) = (store.get(&listed.key).await?, &*parts) else { continue };
+            let rest = of.iter().map(String::as_str);
+            let place = Key::new(NAMESPACE, &std::iter::once(name).chain(rest).collect::<Vec<_>>());
             store.put(&place, &entry.value, entry.left).await?;
-        } else {
-            let _ = store.swap(&place, None, &entry.value, entry.left).await?;
+            store.delete(&listed.key).await?;
+            moved += 1;
         }
-        store.delete(&listed.key).await?;
-        moved += 1;
+        Ok(moved)
     }
-    Ok(moved)
 }
 
 impl KeptByPolicy {
-    /// The store, once it has what was kept under the former name.
-    async fn store(&self) -> Result<&dyn Store, PolicyStoreError> {
-        let store = &*self.token_store.open().await?.store;
-        if let Some(former) = &self.former {
-            let (from, to) = ([&*self.upstream, &**former], [&*self.upstream, &*self.policy]);
-            let moved = self.moved.get_or_try_init(|| move_values(store, &from, &to, false)).await;
-            moved.map_err(unavailable)?;
-        }
-        Ok(store)
-    }
-
     fn place(&self, key: &str) -> Result<Key, PolicyStoreError> {
         if key.len() > KEY {
             return Err(PolicyStoreError::Limit(format!("a key has at most {KEY} bytes")));
@@ -128,12 +95,8 @@ impl KeptByPolicy {
 
     /// The keys that there are, with the bytes that each takes.
     async fn held(&self) -> Result<Vec<(String, usize)>, PolicyStoreError> {
-        let listed = self
-            .store()
-            .await?
-            .list(&[Key::new(NAMESPACE, &[&self.upstream, &self.policy])])
-            .await
-            .map_err(unavailable)?;
+        let store = &self.token_store.open().await?.store;
+        let listed = store.list(&[Key::new(NAMESPACE, &[&self.upstream, &self.policy])]).await.map_err(unavailable)?;
         let held =
             listed.into_iter().filter_map(|listed| Some((listed.key.parts().pop()?, listed.about.parse().ok()?)));
         Ok(held.collect())
@@ -157,7 +120,7 @@ impl KeptByPolicy {
 impl PolicyStore for KeptByPolicy {
     async fn get(&self, key: &str) -> Result<Option<(Vec<u8>, u64)>, PolicyStoreError> {
         let place = self.place(key)?;
-        let entry = self.store().await?.get(&place).await.map_err(unavailable)?;
+        let entry = self.token_store.open().await?.store.get(&place).await.map_err(unavailable)?;
         Ok(entry.map(|entry| (entry.value.secret.to_vec(), entry.version.number())))
     }
 
@@ -177,7 +140,7 @@ impl PolicyStore for KeptByPolicy {
         let value = Value { about: bytes.to_string(), secret: value.into() };
         let _writing = self.writing.lock().await;
         self.make_room(key, bytes).await?;
-        let store = self.store().await?;
+        let store = &self.token_store.open().await?.store;
         let expected = match when {
             PolicyStoreCondition::Always => {
                 return store.put(&place, &value, ttl).await.map(Version::number).map_err(unavailable);
@@ -193,7 +156,7 @@ impl PolicyStore for KeptByPolicy {
 
     async fn delete(&self, key: &str) -> Result<(), PolicyStoreError> {
         let place = self.place(key)?;
-        self.store().await?.delete(&place).await.map_err(unavailable)?;
+        self.token_store.open().await?.store.delete(&place).await.map_err(unavailable)?;
         Ok(())
     }
 
@@ -205,7 +168,7 @@ impl PolicyStore for KeptByPolicy {
     }
 }
 
-fn unavailable(error: StoreError) -> PolicyStoreError {
+fn unavailable(error: weir_store::StoreError) -> PolicyStoreError {
     PolicyStoreError::Unavailable(error.to_string())
 }
 
@@ -250,23 +213,6 @@ mod tests {
         assert_eq!(stores.of("github", "pin").keys("").await.unwrap(), [""; 0]);
         assert_eq!(stores.of("github-2", "pin").keys("").await.unwrap(), ["k"]);
         assert_eq!(stores.take_over("nobody", "gh").await.unwrap(), 0);
-    }
-
-    #[tokio::test]
-    async fn a_store_with_a_former_name_has_what_was_kept_under_it() {
-        let stores = PolicyStores::in_memory();
-        let former = stores.of("u", "policy:1.4");
-        former.set("a", b"1".to_vec(), 60, Always).await.unwrap();
-        former.set("b", b"2".to_vec(), 0, Always).await.unwrap();
-        stores.of("u", "policy").set("b", b"3".to_vec(), 0, Always).await.unwrap();
-        let renamed = || stores.renamed("u", "policy", Some("policy:1.4".to_owned()));
-        let kept = renamed();
-        assert_eq!(kept.get("a").await.unwrap().unwrap().0, b"1");
-        assert_eq!(kept.get("b").await.unwrap().unwrap().0, b"3", "what is newer stays");
-        assert_eq!(former.keys("").await.unwrap(), [""; 0]);
-        // What was deleted does not come back.
-        kept.delete("a").await.unwrap();
-        assert_eq!(renamed().keys("").await.unwrap(), ["b"]);
     }
 
     #[tokio::test]

@@ -74,7 +74,8 @@ impl PolicyBreaker {
             state.why = fault.map(ToString::to_string).unwrap_or_default();
             let signed_in = caller.filter(|caller| caller.issuer.is_some());
             let caller = signed_in.map(|caller| (caller.issuer.clone(), caller.subject.clone()));
-            if admission == Admission::Pass && caller.is_some() && caller == state.caller {
+            // A probe too: who traps at each of them keeps nobody else from the policy.
+            if caller.is_some() && caller == state.caller {
                 counted = Verdict::Unknown;
             }
             state.caller = caller;
@@ -153,6 +154,21 @@ mod tests {
         assert_eq!(traps(&PolicyBreaker::new(now), &[Some(ada())], now), 100);
         assert_eq!(traps(&PolicyBreaker::new(now), &[Some(ada()), Some(eve)], now), TRAPS as usize);
         assert_eq!(traps(&PolicyBreaker::new(now), &[Some(Principal::named("local", None))], now), TRAPS as usize);
+    }
+
+    #[test]
+    fn one_signed_in_caller_keeps_a_policy_from_nobody_by_failing_probes() {
+        let mut now = Instant::now();
+        let breaker = PolicyBreaker::new(now);
+        let eve = Principal::named("eve", ada().issuer);
+        assert_eq!(traps(&breaker, &[Some(eve), Some(ada())], now), TRAPS as usize);
+        now += Duration::from_secs(13);
+        for _ in 0..5 {
+            assert_eq!(breaker.admit(now).ok(), Some(Admission::Probe));
+            assert_eq!(breaker.end(Admission::Probe, Some(&ada()), Some(&TRAP), now), None);
+        }
+        assert_eq!(breaker.admit(now).ok(), Some(Admission::Probe));
+        assert_eq!(breaker.end(Admission::Probe, None, None, now), Some(BreakerEvent::Closed));
     }
 
     #[test]

@@ -179,7 +179,8 @@ impl CallPolicy {
             let told = some.iter().filter_map(|at| Some((kind, listed[*at].0.as_str(), shown[*at].as_deref()?)));
             let told: Vec<ListedEntry<'_>> = told.collect();
             let batch = (all.len() > 1).then(|| format!("{}/{}", number + 1, all.len()));
-            let verdicts = match self.settled(self.run(None, self.policy.entries(of, clients, (batch, &told))).await) {
+            // Not through the breaker: what an upstream lists keeps no call from the policy.
+            let verdicts = match self.settled(self.policy.entries(of, clients, (batch, &told)).await) {
                 Asked::Decided(verdicts) => verdicts,
                 Asked::Skipped => continue,
                 Asked::Refused(why) => return Err(why),

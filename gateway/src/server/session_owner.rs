@@ -14,7 +14,6 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 use weir_mcp::{Era, InboundRequest, Message, classify::classify_bare, message::Kind, method::safe_to_repeat};
 
 use crate::{
@@ -156,17 +155,7 @@ impl App {
     /// Finds out where a request is answered, and has it answered there.
     pub(super) async fn at_owner(&self, wanted: Wanted, exchange: &mut HttpExchange) -> Whereabouts {
         let Some(registry) = self.proxy.registry() else { return Whereabouts::Here };
-        if let Some(owner) = registry.known_owner(&wanted.id) {
-            let carried = self.carry(registry.replicas(), &owner, exchange, true).await;
-            if !matches!(carried, Carried::Done(Whereabouts::Answered)) {
-                registry.forget_owner(&wanted.id);
-            }
-            if let Carried::Done(whereabouts) = carried {
-                return whereabouts;
-            }
-        }
         for attempt in 1..=TRIES {
-            let read = Instant::now();
             let record = match registry.find(&wanted.id).await {
                 Ok(Some(record)) => record,
                 Ok(None) => return Whereabouts::Here,
@@ -175,12 +164,7 @@ impl App {
             // Where this gateway is the owner, the session is over, or comes here in this moment.
             if let Some(owner) = record.owner.as_ref().filter(|owner| *owner != registry.replicas().me()) {
                 match self.carry(registry.replicas(), owner, exchange, attempt < TRIES).await {
-                    Carried::Done(whereabouts) => {
-                        if matches!(whereabouts, Whereabouts::Answered) {
-                            registry.keep_owner(&wanted.id, owner.clone(), read);
-                        }
-                        return whereabouts;
-                    }
+                    Carried::Done(whereabouts) => return whereabouts,
                     Carried::Again => continue,
                     Carried::Gone if !wanted.is_session => return Whereabouts::Here,
                     Carried::Gone => {}

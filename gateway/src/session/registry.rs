@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 use crate::{
     caller::Caller,
     counters::EVENTS_NOT_COPIED,
-    credential::{Replica, SessionRecord, StoredEvent, TokenStoreError},
+    credential::{SessionRecord, StoredEvent, TokenStoreError},
     quota::Reached,
     replica::Replicas,
     telemetry::LogThrottle,
@@ -41,11 +41,6 @@ const CLAIMS: usize = 64;
 
 /// How many sessions that have ended here are remembered.
 const ENDED: usize = 4096;
-
-/// How long it is remembered which other gateway has a session, and of how many sessions. Only the gateway that is asked
-/// says whether it still has it.
-const OWNED: Duration = Duration::from_secs(2);
-const MOST_OWNERS: usize = 4096;
 
 /// How a session stands in the store.
 pub(super) struct Registration {
@@ -66,18 +61,10 @@ pub struct SessionRegistry {
     claiming: [tokio::sync::Mutex<()>; CLAIMS],
     /// The sessions that have ended here last, by their digests.
     ended: Mutex<VecDeque<String>>,
-    /// Which other gateways have answered for sessions lately, by the ids of these.
-    owners: Mutex<HashMap<Box<[u8]>, KnownOwner>>,
     /// The streams of HTTP+SSE that are here, by their digests: their paths, and when they were written.
     streams: Mutex<HashMap<String, (Box<str>, Instant)>>,
     told: LogThrottle,
     told_of_copies: LogThrottle,
-}
-
-/// Another gateway, and when the store said that it has a session.
-struct KnownOwner {
-    gateway: Arc<Replica>,
-    read: Instant,
 }
 
 /// What came of taking a session over.
@@ -124,7 +111,6 @@ impl SessionRegistry {
             replicas,
             claiming,
             ended: Mutex::default(),
-            owners: Mutex::default(),
             streams: Mutex::default(),
             told: LogThrottle::default(),
             told_of_copies: LogThrottle::default(),
@@ -158,29 +144,6 @@ impl SessionRegistry {
     /// When the store cannot be read.
     pub async fn find(&self, id: &[u8]) -> Result<Option<SessionRecord>, TokenStoreError> {
         self.replicas.store().session(&session_digest(id)).await
-    }
-
-    /// The other gateway that had a session a moment ago.
-    pub fn known_owner(&self, id: &[u8]) -> Option<Arc<Replica>> {
-        let owners = self.owners.lock();
-        owners.get(id).filter(|owner| owner.read.elapsed() < OWNED).map(|owner| Arc::clone(&owner.gateway))
-    }
-
-    /// Remembers the gateway that has answered for a session, as the store had it at `read`.
-    pub fn keep_owner(&self, id: &[u8], gateway: Replica, read: Instant) {
-        let mut owners = self.owners.lock();
-        if owners.len() >= MOST_OWNERS {
-            owners.retain(|_, owner| owner.read.elapsed() < OWNED);
-        }
-        if owners.len() >= MOST_OWNERS {
-            owners.clear();
-        }
-        owners.insert(id.into(), KnownOwner { gateway: Arc::new(gateway), read });
-    }
-
-    /// Has the store asked again who has a session.
-    pub fn forget_owner(&self, id: &[u8]) {
-        self.owners.lock().remove(id);
     }
 
     /// Has other gateways find a stream of HTTP+SSE at this path.

@@ -38,14 +38,12 @@ fn refuse_shared_stores(policies: &[(&At<written::WrittenPolicy>, PolicyConfig)]
         let is_shared = |(_, other): &&&(_, PolicyConfig)| {
             other.store_name() == name && (other.store.is_none() || policy.store.is_none())
         };
-        let Some((_, other)) = stores[..index].iter().find(is_shared) else { continue };
-        let kept = |policy: &PolicyConfig| policy.former_store_name().unwrap_or_else(|| policy.store_name());
-        let hint = match (kept(policy), kept(other)) {
-            (own, others) if own == others => format!(
-                "`store = \"{own}\"` in both policies keeps it shared; another name in one of them begins an empty store"
-            ),
-            (own, _) => format!("`store = \"{own}\"` keeps what this policy has; another name begins an empty store"),
-        };
+        if !stores[..index].iter().any(|other| is_shared(&other)) {
+            continue;
+        }
+        let hint = format!(
+            "`store = \"{name}\"` in both policies keeps it shared; another name in one of them begins an empty store"
+        );
         let message = format!("two policies of this upstream have the store `{name}`");
         context.report.add(at.span.clone(), message, Some(hint));
     }
