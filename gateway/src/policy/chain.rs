@@ -19,6 +19,7 @@ use weir_mcp::ListKind;
 use crate::{
     config::{PolicyFailure, PolicyMode, RuleConfig},
     rate::RateLimiter,
+    task::on_heap,
 };
 
 use super::{
@@ -121,8 +122,8 @@ impl CallPolicy {
     ) -> Asked<Arc<CallDecision>> {
         // Boxed: a question is large, and a call whose decision is kept would have room for it.
         if self.sees_params() {
-            let question = Box::pin(self.policy.before(about, Some(params().unwrap_or("{}"))));
-            return self.settled(Box::pin(self.run(about.principal, question)).await.map(Arc::new));
+            let question = on_heap(|| self.policy.before(about, Some(params().unwrap_or("{}"))));
+            return self.settled(self.run(about.principal, question).await.map(Arc::new));
         }
         let facts = CallFacts::of(about);
         let mut last = None;
@@ -132,8 +133,8 @@ impl CallPolicy {
             }
             last = Some(Arc::clone(&kept.decision));
         }
-        let question = Box::pin(self.policy.before(about, None));
-        let decided = Box::pin(self.run(about.principal, question)).await.map(Arc::new);
+        let question = on_heap(|| self.policy.before(about, None));
+        let decided = self.run(about.principal, question).await.map(Arc::new);
         match (&decided, last) {
             (Ok(decision), _) if decision.ttl_seconds > 0 => self.keep(facts, about, decision),
             // What it said before is not its last word any more.
@@ -154,7 +155,8 @@ impl CallPolicy {
             Content::Error(text) => Content::Error(self.seen(self.interest.answer, text)),
             Content::Event(text) => Content::Event(self.seen(self.interest.event, text)),
         };
-        self.settled(self.run(about.principal, self.policy.after(about, memory, shown)).await)
+        let question = on_heap(|| self.policy.after(about, memory, shown));
+        self.settled(self.run(about.principal, question).await)
     }
 
     /// Decides about the entries of a list that are still shown, for a group of clients.

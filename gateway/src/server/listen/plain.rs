@@ -70,9 +70,14 @@ pub(super) async fn serve<H: Handler>(
             RequestHead::None => return,
             RequestHead::Bad(status) => return Box::pin(refuse(session, status)).await,
         }
-        let exchange = exchange(&server, session, peer.clone(), &line);
+        let (server, mut exchange) = (&server, exchange(&server, session, peer.clone(), &line));
+        // An `async fn` would hold the exchange a second time.
+        let answered = || async move {
+            server.handler.handle(&mut exchange).await;
+            exchange.finish().await
+        };
         // On the heap, so that a connection that rests does not hold the room that a call needs.
-        match on_heap(|| answer(&server, exchange)).await {
+        match on_heap(answered).await {
             ConnectionEnd::Reusable(next) => (stream, prefix) = next.into_parts(),
             ConnectionEnd::Unread(stream) => return Box::pin(linger(stream)).await,
             ConnectionEnd::Closed => return,
@@ -84,12 +89,6 @@ pub(super) async fn serve<H: Handler>(
 fn exchange<H>(server: &HttpServer<H>, session: HttpSession, peer: Peer, line: &Arc<ConnectionState>) -> HttpExchange {
     let shared = (Arc::clone(&server.settings.closing), Arc::clone(&server.settings.bodies));
     HttpExchange::new(ServerSession::H1(session), peer, server.limits().into(), shared, Some(Arc::clone(line)))
-}
-
-/// One request and its answer.
-async fn answer<H: Handler>(server: &Arc<HttpServer<H>>, mut exchange: HttpExchange) -> ConnectionEnd {
-    server.handler.handle(&mut exchange).await;
-    exchange.finish().await
 }
 
 /// What is waited for, and until when.
