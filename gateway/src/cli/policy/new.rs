@@ -1,13 +1,14 @@
 //! `weir policy new`: a policy to start from, with everything that it is built with.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
+use flate2::read::GzDecoder;
 
 use super::terminal;
 
@@ -33,6 +34,15 @@ const KIT: [(&str, &str); 9] = [
     template!(kit "src/words.rs"),
     template!(kit "wit/policy.wit"),
 ];
+
+/// What is long in the kit, compressed by the build script.
+macro_rules! bindings {
+    ($name:literal) => {
+        (concat!("weir-policy/src/bindings/", $name), include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".gz")))
+    };
+}
+
+const BINDINGS: [(&str, &[u8]); 3] = [bindings!("calls.rs"), bindings!("connection.rs"), bindings!("credentials.rs")];
 
 /// The contract.
 const CONTRACT: &str = include_str!("../../../../wit/policy.wit");
@@ -128,8 +138,9 @@ pub(super) fn run(path: &Path, language: Language, interface: Interface) -> anyh
         name.starts_with(|first: char| first.is_ascii_lowercase()) && name.bytes().all(is_letter),
         "`{name}` cannot be its name: begin with a small letter, and go on with small letters, digits and `-`"
     );
+    let files = files(name, language, interface)?;
     fs::create_dir(path).with_context(|| format!("the folder {} cannot be made", path.display()))?;
-    for (file, text) in files(name, language, interface) {
+    for (file, text) in files {
         let file = path.join(file);
         let written = file.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&file, text));
         written.with_context(|| format!("{} cannot be written", file.display()))?;
@@ -144,7 +155,7 @@ pub(super) fn run(path: &Path, language: Language, interface: Interface) -> anyh
     Ok(ExitCode::SUCCESS)
 }
 
-fn files(name: &str, language: Language, interface: Interface) -> Vec<(PathBuf, String)> {
+fn files(name: &str, language: Language, interface: Interface) -> io::Result<Vec<(PathBuf, String)>> {
     let wit = if language == Language::Rust { "weir-policy/wit/policy.wit" } else { "wit/deps/weir-policy/policy.wit" };
     // The tools of these languages import all that their world has.
     let grants = if language == Language::Rust { "[]" } else { "[\"log\"]" };
@@ -165,6 +176,9 @@ fn files(name: &str, language: Language, interface: Interface) -> Vec<(PathBuf, 
     match language {
         Language::Rust => {
             files.extend(KIT.map(|(path, text)| (path, text.to_owned())));
+            for (path, compressed) in BINDINGS {
+                files.push((path, io::read_to_string(GzDecoder::new(compressed))?));
+            }
             files.push(("weir-policy/Cargo.toml", template!("rust/kit.toml.txt").to_owned()));
             files.push(("Cargo.toml", filled(template!("rust/Cargo.toml.txt"))));
             files.push((".gitignore", "target\npolicy.wasm\n".to_owned()));
@@ -183,5 +197,5 @@ fn files(name: &str, language: Language, interface: Interface) -> Vec<(PathBuf, 
         files.push(("wit/world.wit", filled(WORLD)));
         files.push((wit, CONTRACT.to_owned()));
     }
-    files.into_iter().map(|(path, text)| (path.into(), text)).collect()
+    Ok(files.into_iter().map(|(path, text)| (path.into(), text)).collect())
 }
