@@ -60,7 +60,7 @@ pub use self::{
     record::{QuestionRecorder, RecordedQuestion, mask_token},
     service::{Service, ServiceRequest, ServiceResponse},
     store::{PolicyStore, PolicyStoreCondition, PolicyStoreError},
-    trial::OpenInstance,
+    trial::{OpenInstance, PreparedQuestion},
 };
 
 /// Where the text of secrets comes from, for the policies that may read it.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use wasmtime::{
     Store,
-    component::{Func, Type, Val},
+    component::{ComponentExportIndex, Func, Type, Val, types::ComponentItem},
 };
 
 use super::{
@@ -39,62 +39,94 @@ impl Policy {
         parameters: &Value,
         secrets: &[(String, String)],
     ) -> Result<Value, PolicyError> {
-        self.open(function, secrets).await?.ask(parameters).await
+        self.prepare(function, parameters, secrets)?.ask().await
     }
 
-    /// An instance that answers questions for one function.
+    /// A question that can be asked again and again.
     ///
     /// # Errors
     ///
-    /// When the contract or the component has no such function, or there is no instance.
-    pub async fn open(&self, function: &str, secrets: &[(String, String)]) -> Result<OpenInstance<'_>, PolicyError> {
+    /// When the contract or the component has no such function, or the question does not fit the contract.
+    pub fn prepare(
+        &self,
+        function: &str,
+        parameters: &Value,
+        secrets: &[(String, String)],
+    ) -> Result<PreparedQuestion<'_>, PolicyError> {
         let wrong = |what: String| self.fault(PolicyFault::Question(what));
         let Some((_, interface)) = FUNCTIONS.iter().find(|(name, _)| *name == function) else {
             let known: Vec<&str> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
             return Err(wrong(format!("there is no function {function}; there are {}", known.join(", "))));
         };
-        let slot = self.slot().await?;
-        let mut store = self.store("", Readable::from(secrets));
-        store.set_hostcall_fuel(HANDOVER + 2 * BODY);
-        let instance = self.bounded(self.0.loaded.ready.instantiate_async(&mut store)).await?;
-        let name = format!("weir:policy/{interface}@0.1.0");
-        let found = instance.get_export_index(&mut store, None, &name);
-        let found = found.and_then(|of| instance.get_export_index(&mut store, Some(&of), function));
-        let asked = found.and_then(|found| instance.get_func(&mut store, found));
-        let asked = asked.ok_or_else(|| wrong(format!("the component does not export {interface}")))?;
-        Ok(OpenInstance { policy: self, store, asked, _slot: slot })
+        let component = self.0.loaded.ready.component();
+        let of = component.get_export_index(None, &format!("weir:policy/{interface}@0.1.0"));
+        let found = of.and_then(|of| component.get_export(Some(&of), function));
+        let Some((ComponentItem::ComponentFunc(ty), export)) = found else {
+            return Err(wrong(format!("the component does not export {interface}")));
+        };
+        let expected: Vec<(String, Type)> = ty.params().map(|(name, ty)| (name.to_owned(), ty)).collect();
+        let given = json::members(&expected, Some(parameters), "with").map_err(|why| wrong(why.to_string()))?;
+        let given = given.into_iter().map(|(_, value)| value).collect();
+        Ok(PreparedQuestion { policy: self, export, given, secrets: Readable::from(secrets) })
     }
 }
 
-/// An instance that answers more than one question, which no instance of a gateway does.
-pub struct OpenInstance<'a> {
-    policy: &'a Policy,
+/// A question as the contract has it.
+pub struct PreparedQuestion<'p> {
+    policy: &'p Policy,
+    /// The function.
+    export: ComponentExportIndex,
+    given: Vec<Val>,
+    secrets: Readable,
+}
+
+impl PreparedQuestion<'_> {
+    /// The answer of a fresh instance, within the limits of one question.
+    ///
+    /// # Errors
+    ///
+    /// When it has no answer.
+    pub async fn ask(&self) -> Result<Value, PolicyError> {
+        self.open().await?.ask().await
+    }
+
+    /// An instance that answers it.
+    ///
+    /// # Errors
+    ///
+    /// When there is no instance.
+    pub async fn open(&self) -> Result<OpenInstance<'_>, PolicyError> {
+        let policy = self.policy;
+        let slot = policy.slot().await?;
+        let mut store = policy.store("", self.secrets.clone());
+        store.set_hostcall_fuel(HANDOVER + 2 * BODY);
+        let instance = policy.bounded(policy.0.loaded.ready.instantiate_async(&mut store)).await?;
+        let asked = instance.get_func(&mut store, self.export);
+        let asked = asked.ok_or_else(|| policy.fault(PolicyFault::Question("it is for another component".to_owned())))?;
+        Ok(OpenInstance { question: self, store, asked, _slot: slot })
+    }
+}
+
+/// An instance that answers a question more than once, which no instance of a gateway does.
+pub struct OpenInstance<'q> {
+    question: &'q PreparedQuestion<'q>,
     store: Store<HostState>,
     asked: Func,
     _slot: InstanceSlot,
 }
 
 impl OpenInstance<'_> {
-    /// The answer to a question, within the limits of one.
+    /// The answer, within the limits of one question.
     ///
     /// # Errors
     ///
-    /// When the question does not fit the contract, or has no answer. The instance can be asked no more then.
-    pub async fn ask(&mut self, parameters: &Value) -> Result<Value, PolicyError> {
-        let Self { policy, store, asked, .. } = self;
-        let wrong = |why: json::Unfit| policy.fault(PolicyFault::Question(why.to_string()));
-        let given = filled(*asked, store, parameters).map_err(wrong)?;
+    /// When there is no answer. The instance can be asked no more then.
+    pub async fn ask(&mut self) -> Result<Value, PolicyError> {
+        let Self { question, store, asked, .. } = self;
         let state = store.data_mut();
         (state.time, state.requests, state.operations) = (ProcessorTime::default(), 0, 0);
         let mut answers = [Val::Bool(false)];
-        policy.bounded(asked.call_async(&mut *store, &given, &mut answers)).await?;
+        question.policy.bounded(asked.call_async(&mut *store, &question.given, &mut answers)).await?;
         Ok(json::shown(&answers[0]))
     }
-}
-
-fn filled(asked: Func, store: &Store<HostState>, parameters: &Value) -> Result<Vec<Val>, json::Unfit> {
-    let ty = asked.ty(store);
-    let expected: Vec<(String, Type)> = ty.params().map(|(name, ty)| (name.to_owned(), ty)).collect();
-    let given = json::members(&expected, Some(parameters), "with")?;
-    Ok(given.into_iter().map(|(_, value)| value).collect())
 }

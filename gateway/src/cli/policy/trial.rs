@@ -67,16 +67,14 @@ pub(super) fn bench(cases: &Cases, count: u32, reuse: bool) -> anyhow::Result<Ex
         let secrets: Vec<_> = file.secrets.clone().into_iter().collect();
         for (number, question) in file.questions.iter().enumerate() {
             let with = file.parameters(question);
-            let mut instance = match reuse {
-                true => Some(runtime.block_on(policy.open(&question.ask, &secrets))?),
-                false => None,
-            };
+            let prepared = policy.prepare(&question.ask, &with, &secrets)?;
+            let mut instance = if reuse { Some(runtime.block_on(prepared.open())?) } else { None };
             let mut taken: Vec<Duration> = Vec::new();
             for _ in 0..count {
                 let start = Instant::now();
                 match &mut instance {
-                    Some(instance) => runtime.block_on(instance.ask(&with))?,
-                    None => runtime.block_on(policy.ask(&question.ask, &with, &secrets))?,
+                    Some(instance) => runtime.block_on(instance.ask())?,
+                    None => runtime.block_on(prepared.ask())?,
                 };
                 taken.push(start.elapsed());
             }
