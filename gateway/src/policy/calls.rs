@@ -121,6 +121,13 @@ pub struct CallDecision {
     pub ttl_seconds: u32,
 }
 
+impl CallDecision {
+    /// Whether a request goes on, and nothing more.
+    pub(super) fn only_allows(&self) -> bool {
+        self.verdict == CallVerdict::Allow && self.headers.is_empty() && self.labels.is_empty()
+    }
+}
+
 /// Something that comes back.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {

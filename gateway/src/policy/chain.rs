@@ -128,7 +128,7 @@ impl CallPolicy {
         let facts = CallFacts::of(about);
         let mut last = None;
         if let Some(kept) = self.kept.lock().get(&facts) {
-            if kept.until > Instant::now() {
+            if kept.holds() {
                 return Asked::Decided(Arc::clone(&kept.decision));
             }
             last = Some(Arc::clone(&kept.decision));
@@ -146,6 +146,23 @@ impl CallPolicy {
             _ => {}
         }
         self.settled(decided)
+    }
+
+    /// Whether a request goes on as it is, as far as this policy is concerned: it has said so, and that still holds.
+    fn lets_pass(&self, about: &CallQuestion<'_>) -> bool {
+        let CallInterest { request, answer, event, .. } = self.interest;
+        if !self.interest.concerns(about.method, about.name) {
+            return true;
+        }
+        match request {
+            _ if answer > Detail::Nothing || event > Detail::Nothing => false,
+            Detail::Nothing => true,
+            Detail::Facts => {
+                let facts = CallFacts::of(about);
+                self.kept.lock().get(&facts).is_some_and(|kept| kept.holds() && kept.decision.only_allows())
+            }
+            Detail::Body => false,
+        }
     }
 
     /// What becomes of something that comes back; its text crosses if the policy wants to see it.
@@ -347,6 +364,13 @@ impl CallPolicies {
     #[must_use]
     pub const fn upstream(&self) -> &UpstreamFacts {
         &self.upstream
+    }
+
+    /// Whether a request goes on as it is, and so does its answer: none of them need be asked. Most calls are such, and so
+    /// this takes nothing that only a question needs.
+    #[must_use]
+    pub fn let_pass(&self, about: &CallQuestion<'_>) -> bool {
+        self.all.iter().all(|policy| policy.lets_pass(about))
     }
 
     /// Whether one decides about the entries of a list.

@@ -76,6 +76,10 @@ pub(super) struct KeptDecision {
 }
 
 impl KeptDecision {
+    pub(super) fn holds(&self) -> bool {
+        self.until > Instant::now()
+    }
+
     fn size(&self) -> usize {
         let CallDecision { verdict, headers, labels, memory, ttl_seconds: _ } = &*self.decision;
         let verdict = match verdict {

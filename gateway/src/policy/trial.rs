@@ -102,7 +102,8 @@ impl PreparedQuestion<'_> {
         store.set_hostcall_fuel(HANDOVER + 2 * BODY);
         let instance = policy.bounded(policy.0.loaded.ready.instantiate_async(&mut store)).await?;
         let asked = instance.get_func(&mut store, self.export);
-        let asked = asked.ok_or_else(|| policy.fault(PolicyFault::Question("it is for another component".to_owned())))?;
+        let asked =
+            asked.ok_or_else(|| policy.fault(PolicyFault::Question("it is for another component".to_owned())))?;
         Ok(OpenInstance { question: self, store, asked, _slot: slot })
     }
 }

@@ -315,6 +315,11 @@ impl CallLog {
         Arc::clone(self.notes.get_or_insert_default())
     }
 
+    /// Whether policies have said something of the call, or work on it.
+    pub(super) const fn has_notes(&self) -> bool {
+        self.notes.is_some()
+    }
+
     /// What the client calls itself.
     pub(super) fn client(&self) -> Option<&str> {
         Some(self.part(3)).filter(|client| !client.is_empty())

@@ -1,14 +1,17 @@
 //! What the `calls` policies of an upstream decide about a request: the one place where policies refuse or change it.
 //! What they decide about what comes back is in [`decided_answer`](super::decided_answer).
 
-use std::sync::{Arc, Mutex};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex},
+};
 
 use weir_mcp::{Era, Field, Message, Object, json, method, public};
 
 use crate::{
     catalog,
     http::{HeaderName, HeaderValue},
-    policy::{Asked, CallPolicy, CallVerdict, Detail},
+    policy::{Asked, CallPolicies, CallPolicy, CallQuestion, CallVerdict, Detail},
     telemetry::CallOutcome,
 };
 
@@ -32,6 +35,35 @@ pub(super) struct Forwarded {
     pub(super) target: Target,
     /// What policies still decide: while the upstream works, or about what comes back. None if they have decided all.
     pub(super) call: Option<Box<DecidedCall>>,
+}
+
+/// Whether a request goes on as it is, for its policies have said so of such ones.
+pub(super) fn passes(policies: &CallPolicies, context: &RequestContext, target: &Target, record: &CallLog) -> bool {
+    let caller = context.caller.as_ref();
+    // What a policy has said before is a fact for those behind it.
+    if record.has_notes() {
+        return false;
+    }
+    let name = named(context, target);
+    policies.let_pass(&CallQuestion {
+        id: None,
+        upstream: policies.upstream(),
+        endpoint: context.endpoint.name(),
+        principal: caller.map(|caller| caller.principal()),
+        principal_digest: caller.map(|caller| caller.digest()),
+        client: record.client(),
+        client_group: None,
+        era: context.era,
+        method: context.message.method(),
+        name: name.as_deref(),
+        labels: &[],
+    })
+}
+
+/// What a request names, as its upstream calls it.
+pub(super) fn named<'a>(context: &'a RequestContext, target: &'a Target) -> Option<Cow<'a, str>> {
+    let own = || context.message.name().or_else(|| context.message.uri());
+    target.name.as_deref().map(Cow::from).or_else(own)
 }
 
 impl Proxy {

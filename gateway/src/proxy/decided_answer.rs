@@ -1,6 +1,9 @@
 //! What the `calls` policies of an upstream decide about what comes back: the one place where policies change an answer.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::{
+    borrow::Cow,
+    sync::{Arc, MutexGuard, PoisonError},
+};
 
 use bytes::Bytes;
 use weir_flow::facts::UpstreamFacts;
@@ -17,7 +20,7 @@ use crate::{
 use super::{
     Answer, Body, CallLog, RequestContext,
     beside::ChecksBeside,
-    decide::{PolicyNotes, SharedNotes, complete},
+    decide::{self, PolicyNotes, SharedNotes, complete},
     route::Target,
 };
 
@@ -68,7 +71,7 @@ impl DecidedCall {
         let message = &context.message;
         let tells_apart = target.upstream.policies().is_some_and(|policies| !policies.classes().is_empty());
         let client_name = context.client().filter(|_| tells_apart).map(|client| client.name().into_owned());
-        let name = target.name.clone().or_else(|| Some(message.name().or_else(|| message.uri())?.into_owned()));
+        let name = decide::named(context, target).map(Cow::into_owned);
         Self {
             upstream: Arc::clone(&target.upstream),
             request: Bytes::copy_from_slice(message.id().unwrap_or(b"null")),
