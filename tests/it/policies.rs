@@ -1,9 +1,11 @@
 //! Policies that harm: their own upstream's calls fail with their name, and the other upstreams keep answering.
 
-use std::{fs, net::SocketAddr};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+use weir_tests::drill::Hosts;
 use weir_tests::gateway::UNREACHABLE;
 use weir_tests::{Client, Gateway, Issuer, Stub};
 
@@ -288,6 +290,30 @@ async fn a_policy_gets_a_key_for_each_team_from_a_service_that_the_configuration
     gateway.logs("it redirects to another origin").await;
     gateway.logs("POST is not allowed; to allow it, write: http_methods = ").await;
     assert!(!gateway.log().contains("minted-blue"), "{}", gateway.log());
+}
+
+/// The configuration names the service. Who answers for its name must not lead a policy to this machine.
+#[tokio::test]
+async fn a_service_whose_name_leads_to_this_machine_is_not_asked() {
+    const AUDIENCE: &str = "https://weir.example/mcp";
+    let (issuer, stub) = (Issuer::start().await, Stub::start().await);
+    let Some(hosts) = Hosts::new() else { return eprintln!("skipped: no process may have a file of hosts here") };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let service = format!("https://{}:{}", Hosts::NAME, listener.local_addr().unwrap().port());
+    let directory = tempfile::tempdir().unwrap();
+    let component = directory.path().join("token_service.wasm");
+    fs::write(&component, weir_guests::TOKEN_SERVICE).unwrap();
+    let more =
+        format!("grants = [\"http\", \"log\"]\nhttp = [{service:?}]\nsettings = {{ service = \"{service}/mint\" }}\n");
+    let auth = format!("[auth]\nissuer = {:?}\naudience = {AUDIENCE:?}\n", issuer.issuer());
+    let config = auth + &decided(&stub, "minted", &component, &more);
+    let gateway = Gateway::start_by(&config, &Hosts::ENVIRONMENT, |command| hosts.seen_by(&command)).await;
+    let mut claims = issuer.claims("ada", AUDIENCE);
+    claims["team"] = json!("blue");
+    let client = Client::modern(&gateway, "/mcp").with_token(&issuer.sign(&claims));
+    client.ask("tools/call", json!({ "name": "minted__echo", "arguments": {} })).await;
+    gateway.logs("its host name leads to ").await;
+    assert!(timeout(Duration::from_millis(100), listener.accept()).await.is_err(), "nobody has been here");
 }
 
 /// What a component knows when it fails stays with it, with all that can be logged: its message is there without the secret.

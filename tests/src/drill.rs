@@ -17,6 +17,8 @@ mod rig;
 mod soak;
 mod upstream_faults;
 
+pub use machine::Hosts;
+
 pub use random::Random;
 pub use soak::soak;
 

@@ -14,28 +14,36 @@ const FAKETIME: [&str; 2] =
 const FULL: &str = "4096";
 
 /// A file of hosts that only the gateway sees, with one name beside localhost.
-pub(super) struct Hosts(TempDir);
+pub struct Hosts(TempDir);
 
 impl Hosts {
     /// The name.
-    pub(super) const NAME: &str = "upstream.test";
+    pub const NAME: &str = "upstream.test";
     /// No forward proxy resolves it.
-    pub(super) const ENVIRONMENT: [(&str, &str); 2] = [("NO_PROXY", "*"), ("no_proxy", "*")];
+    pub const ENVIRONMENT: [(&str, &str); 2] = [("NO_PROXY", "*"), ("no_proxy", "*")];
 
     /// One whose name leads here; none where no process may have such a file.
-    pub(super) fn new() -> Option<Self> {
+    ///
+    /// # Panics
+    /// When no file can be written.
+    #[must_use]
+    pub fn new() -> Option<Self> {
         let hosts = Self(TempDir::new().expect("a temporary directory can be made"));
         hosts.lead_to("127.0.0.1");
         hosts.seen_by(&Command::new("true")).output().is_ok_and(|ended| ended.status.success()).then_some(hosts)
     }
 
     /// From now on the name has this address.
-    pub(super) fn lead_to(&self, address: &str) {
+    ///
+    /// # Panics
+    /// When no file can be written.
+    pub fn lead_to(&self, address: &str) {
         fs::write(self.file(), format!("127.0.0.1 localhost\n{address} {}\n", Self::NAME)).expect("it can be written");
     }
 
     /// The same command, which sees the file.
-    pub(super) fn seen_by(&self, command: &Command) -> Command {
+    #[must_use]
+    pub fn seen_by(&self, command: &Command) -> Command {
         let mut inside = Command::new("unshare");
         if !rustix::process::geteuid().is_root() {
             inside.arg("--map-root-user");
