@@ -365,11 +365,7 @@ impl Proxy {
                     let own = method::target(&context.message);
                     span.goes_to(target.name.as_deref().or(own.as_deref()), target.upstream.server_address());
                 }
-                if target
-                    .upstream
-                    .policies()
-                    .is_some_and(|policies| !decide::passes(policies, context, &target, record))
-                {
+                if decide::is_asked(context, &target, record) {
                     return self.decide_and_drive(context, target, reply, record).await;
                 }
                 self.approve_and_drive(context, target, reply, record).await

@@ -4,7 +4,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use weir_tests::{Client, Gateway, Stub, client::with_meta, stub::Offer};
+use weir_tests::{Client, Gateway, Stub, client::with_meta, stub::Offer, wait::until};
 
 /// A gateway before a stub with policies of these settings, in this order, and beside it the same stub without any.
 struct Judged {
@@ -355,6 +355,28 @@ async fn decisions_about_facts_are_kept_apart_by_what_they_are_about() {
     let (first, again, other) = (words("echo").await, words("echo").await, words("other").await);
     assert_eq!(first, again, "it is kept");
     assert_ne!(first, other, "another tool is another question");
+}
+
+#[tokio::test]
+async fn a_decision_that_is_kept_speaks_for_its_own_policy_and_says_all_again() {
+    let kept = [settings("facts", "keep"), settings("facts", "keep=often")];
+    for more in ["swap=hello>goodbye", "deny=no"] {
+        let judged = Judged::by(&[&kept[0], &kept[1], &settings("body", more)]).await;
+        for (client, prefix) in judged.everywhere().await {
+            for _ in 0..2 {
+                let result = client.call(&format!("{prefix}echo"), json!({ "message": "hello" })).await;
+                let expected = if more == "deny=no" { ("no", true) } else { ("goodbye", false) };
+                assert_eq!(said(&result), expected, "{result}");
+            }
+        }
+        until("each call has its label", || judged.gateway.log().matches("seen=often").count() == 8).await;
+    }
+    let judged = Judged::by(&[&kept[0]]).await;
+    let client = Client::modern(&judged.gateway, "/mcp/judged");
+    for tool in ["echo", "echo", "other", "echo"] {
+        client.call(tool, json!({ "message": "hello" })).await;
+    }
+    assert_eq!(judged.stub.asked("tools/call").len(), 4);
 }
 
 #[tokio::test]

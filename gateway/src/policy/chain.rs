@@ -154,15 +154,12 @@ impl CallPolicy {
         if !self.interest.concerns(about.method, about.name) {
             return true;
         }
-        match request {
-            _ if answer > Detail::Nothing || event > Detail::Nothing => false,
-            Detail::Nothing => true,
-            Detail::Facts => {
-                let facts = CallFacts::of(about);
-                self.kept.lock().get(&facts).is_some_and(|kept| kept.holds() && kept.decision.only_allows())
-            }
-            Detail::Body => false,
+        if request == Detail::Body || answer > Detail::Nothing || event > Detail::Nothing {
+            return false;
         }
+        let facts = CallFacts::of(about);
+        let says_so = |kept: &KeptDecision| kept.holds() && kept.decision.only_allows();
+        request == Detail::Nothing || self.kept.lock().get(&facts).is_some_and(says_so)
     }
 
     /// What becomes of something that comes back; its text crosses if the policy wants to see it.

@@ -59,7 +59,7 @@ impl Policy {
             return Err(wrong(format!("there is no function {function}; there are {}", known.join(", "))));
         };
         let component = self.0.loaded.ready.component();
-        let of = component.get_export_index(None, &format!("weir:policy/{interface}@0.1.0"));
+        let of = component.get_export_index(None, format!("weir:policy/{interface}@0.1.0"));
         let found = of.and_then(|of| component.get_export(Some(&of), function));
         let Some((ComponentItem::ComponentFunc(ty), export)) = found else {
             return Err(wrong(format!("the component does not export {interface}")));

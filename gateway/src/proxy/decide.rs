@@ -11,7 +11,7 @@ use weir_mcp::{Era, Field, Message, Object, json, method, public};
 use crate::{
     catalog,
     http::{HeaderName, HeaderValue},
-    policy::{Asked, CallPolicies, CallPolicy, CallQuestion, CallVerdict, Detail},
+    policy::{Asked, CallPolicy, CallQuestion, CallVerdict, Detail},
     telemetry::CallOutcome,
 };
 
@@ -37,15 +37,11 @@ pub(super) struct Forwarded {
     pub(super) call: Option<Box<DecidedCall>>,
 }
 
-/// Whether a request goes on as it is, for its policies have said so of such ones.
-pub(super) fn passes(policies: &CallPolicies, context: &RequestContext, target: &Target, record: &CallLog) -> bool {
-    let caller = context.caller.as_ref();
-    // What a policy has said before is a fact for those behind it.
-    if record.has_notes() {
-        return false;
-    }
-    let name = named(context, target);
-    policies.let_pass(&CallQuestion {
+/// Whether the policies of its upstream have to be asked about a request: not if they have said before that such ones go on.
+pub(super) fn is_asked(context: &RequestContext, target: &Target, record: &CallLog) -> bool {
+    let Some(policies) = target.upstream.policies() else { return false };
+    let (caller, name) = (context.caller.as_ref(), named(context, target));
+    let call = CallQuestion {
         id: None,
         upstream: policies.upstream(),
         endpoint: context.endpoint.name(),
@@ -57,7 +53,9 @@ pub(super) fn passes(policies: &CallPolicies, context: &RequestContext, target: 
         method: context.message.method(),
         name: name.as_deref(),
         labels: &[],
-    })
+    };
+    // What a policy has said of this call is a fact for the others.
+    record.has_notes() || !policies.let_pass(&call)
 }
 
 /// What a request names, as its upstream calls it.

@@ -5,7 +5,8 @@
 
 #![allow(unsafe_code, reason = "generated code crosses the component boundary")]
 #![allow(missing_docs, unreachable_pub, unused_qualifications, reason = "generated code")]
-#![allow(clippy::all, clippy::use_self, clippy::allow_attributes_without_reason, reason = "generated code")]
+#![allow(clippy::all, clippy::use_self, clippy::unwrap_used, reason = "generated code")]
+#![allow(clippy::allow_attributes_without_reason, reason = "generated code")]
 
 /// The world `calls-policy`.
 #[rustfmt::skip]

@@ -1,5 +1,7 @@
 //! The modules in `src/bindings` are what wit-bindgen makes of the contract. `UPDATE=1` writes them.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use std::{env, fs, path::Path};
 
 use wit_bindgen_core::{Files, WorldGenerator, wit_parser::Resolve};

@@ -138,7 +138,8 @@ impl Calls for Judge {
                 let who = about.principal.map(|principal| principal.subject);
                 Decision::deny(format!("at {} {who:?} {:?}", clock::now().as_nanos(), about.name)).for_seconds(60)
             }
-            "keep" => Decision::allow().for_seconds(3600),
+            "keep" if with.is_empty() => Decision::allow().for_seconds(3600),
+            "keep" => Decision::allow().for_seconds(3600).label("seen", with),
             "memory" => Decision::allow().remember(with),
             "calls" => {
                 let most = with.parse().unwrap_or(0);
