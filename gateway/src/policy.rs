@@ -311,6 +311,11 @@ impl Policy {
         self.0.metrics.disable(is_disabled);
     }
 
+    /// Counts an entry of a list that it would have hidden or changed.
+    fn note_shadowed_entry(&self) {
+        self.0.metrics.count_shadowed_entry();
+    }
+
     fn fault(&self, fault: PolicyFault) -> PolicyError {
         self.0.metrics.fail();
         PolicyError { policy: self.name().to_owned(), fault }

@@ -400,6 +400,9 @@ async fn what_is_only_tried_out_changes_nothing_and_is_logged() {
     judged.gateway.logs("would cut what came back").await;
     judged.gateway.logs("\"would\":\"cut\"").await;
     judged.gateway.logs("\"would\":\"hide\"").await;
+    let metrics = judged.gateway.metrics();
+    let mut counted = metrics.lines().filter(|line| line.starts_with("weir_policy_entries_shadowed_total{"));
+    assert!(counted.any(|line| !line.ends_with(" 0")), "{metrics}");
 }
 
 #[tokio::test]

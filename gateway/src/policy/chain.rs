@@ -223,6 +223,7 @@ impl CallPolicy {
         };
         let policy = self.name();
         if !self.is_enforced() {
+            self.policy.note_shadowed_entry();
             tracing::info!(target: "policy", policy, name, would, "decided in shadow mode");
             return None;
         }

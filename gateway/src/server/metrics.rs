@@ -217,6 +217,8 @@ fn policies(to: &mut impl MetricSink) -> fmt::Result {
     gauge(to, "policy_waiting", "Questions that wait for an instance", each(PolicyMetrics::waiting))?;
     let help = "Upstreams at which a policy is disabled, because it traps time and again";
     gauge(to, "policy_disabled", help, each(PolicyMetrics::disabled))?;
+    let help = "Entries of lists that a policy in shadow mode would have hidden or changed";
+    counter(to, "policy_entries_shadowed", help, each(PolicyMetrics::entries_shadowed))?;
     let help = "How long a policy worked on its questions";
     let metric = MetricName { kind: MetricType::Counter, name: "policy_seconds", help };
     let seconds = |policy: &PolicyMetrics| MetricValue::Seconds(policy.time().as_secs_f64());

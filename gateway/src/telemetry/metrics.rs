@@ -29,6 +29,7 @@ pub struct PolicyMetrics {
     failures: AtomicU64,
     waiting: AtomicU64,
     disabled: AtomicU64,
+    entries_shadowed: AtomicU64,
     microseconds: AtomicU64,
 }
 
@@ -85,6 +86,11 @@ impl PolicyMetrics {
         }
     }
 
+    /// Counts an entry of a list that the policy would have hidden or changed if it were not in shadow mode.
+    pub fn count_shadowed_entry(&self) {
+        self.entries_shadowed.fetch_add(1, Relaxed);
+    }
+
     /// The result of what is waited for; meanwhile one question more waits.
     pub async fn wait<T>(&self, until: impl Future<Output = T>) -> T {
         struct Waiting<'a>(&'a AtomicU64);
@@ -96,6 +102,11 @@ impl PolicyMetrics {
         self.waiting.fetch_add(1, Relaxed);
         let _waiting = Waiting(&self.waiting);
         until.await
+    }
+
+    /// The entries of lists that the policy would have hidden or changed, each time that a list was fetched.
+    pub fn entries_shadowed(&self) -> u64 {
+        self.entries_shadowed.load(Relaxed)
     }
 
     /// The questions that the policy worked on.
