@@ -120,7 +120,9 @@ async fn what_a_model_may_not_see_comes_back_for_its_caller_alone() {
     other.call("bank__echo", json!({ "message": "to <iban:1>" })).await;
     let sent = stub.asked("tools/call").last().map(|seen| seen.message()["params"]["arguments"]["message"].clone());
     assert_eq!(sent, Some(json!("to <iban:1>")), "nobody has the values of another caller");
-    assert!(!gateway.log().contains("3704 0044"), "{}", gateway.log());
+    // Four digits alone are in many a port.
+    let log = gateway.log();
+    assert!(!["3704 0044", "37040044"].iter().any(|part| log.contains(part)), "{log}");
 }
 
 /// A server of the extension for tasks, which tells of them.
