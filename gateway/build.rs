@@ -9,6 +9,7 @@ use std::{
 };
 
 use flate2::{Compression, write::GzEncoder};
+use wasi_preview1_component_adapter_provider::WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER as ADAPTER;
 
 const SHIPPED: [&str; 8] = ["fallback", "bearer", "oauth", "pin", "redact", "schema", "shape", "interceptor"];
 
@@ -27,13 +28,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for module in BINDINGS {
         let name = format!("{module}.rs");
-        compress(&root.join("guest/kit/src/bindings").join(&name), &Path::new(&out).join(name + ".gz"))?;
+        compress(&fs::read(root.join("guest/kit/src/bindings").join(&name))?, &Path::new(&out).join(name + ".gz"))?;
     }
+    compress(ADAPTER, &Path::new(&out).join("adapter.wasm.gz"))?;
     Ok(())
 }
 
-fn compress(from: &Path, to: &Path) -> io::Result<()> {
+fn compress(bytes: &[u8], to: &Path) -> io::Result<()> {
     let mut encoder = GzEncoder::new(File::create(to)?, Compression::best());
-    encoder.write_all(&fs::read(from)?)?;
+    encoder.write_all(bytes)?;
     encoder.finish().map(drop)
 }

@@ -15,6 +15,9 @@ use weir_tests::paths;
 fn run(folder: &Path, mut command: Command) -> (ExitStatus, String) {
     // What policies in Rust have in common is built once, and what is compiled is kept.
     command.env("CARGO_TARGET_DIR", paths::cache().join("policies")).env("XDG_CACHE_HOME", paths::cache());
+    // Go takes its module from a folder, and keeps it in one.
+    command.env("GOPROXY", format!("file://{}", paths::go_proxy().display())).env("GOSUMDB", "off");
+    command.env("GOPATH", paths::cache().join("go")).env("GOTOOLCHAIN", "local");
     let Output { status, stdout, stderr } = command.current_dir(folder).output().unwrap();
     (status, [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat())
 }
@@ -185,6 +188,48 @@ fn new_policies_in_python_and_the_example_are_built_and_pass_their_cases() {
             assert_eq!(fs::read(example.join(file)).unwrap(), fs::read(all.join(file)).unwrap(), "{file}");
         }
     });
+}
+
+#[test]
+fn a_new_policy_in_go_is_built_passes_its_cases_and_decides() {
+    decides(newcomer("Go", |_| ()).path());
+    let folder = TempDir::new().unwrap();
+    for interface in ["credentials", "connection"] {
+        passes(made(folder.path(), "go", interface), interface);
+    }
+}
+
+/// What else a policy in Go needs stays in its `go.mod`, although the generator of bindings writes one.
+#[test]
+fn the_example_in_go_is_built_and_passes_its_cases() {
+    let folder = TempDir::new().unwrap();
+    let example = copied("go", folder.path());
+    let module = fs::read_to_string(example.join("go.mod")).unwrap() + "\n// Mine.\n";
+    fs::write(example.join("go.mod"), &module).unwrap();
+    passes(example.clone(), "credentials");
+    assert_eq!(fs::read_to_string(example.join("go.mod")).unwrap(), module);
+    for left in ["core.wasm", "adapter.wasm"] {
+        assert!(!example.join(left).exists(), "{left} is left in the folder");
+    }
+}
+
+#[test]
+fn the_words_of_a_panic_in_go_reach_the_log() {
+    let folder = TempDir::new().unwrap();
+    let policy = made(folder.path(), "go", "calls");
+    let source = policy.join("export_weir_policy_calls/policy.go");
+    let text = fs::read_to_string(&source).unwrap();
+    fs::write(
+        &source,
+        text.replace("\ttext := about", "\tvar none map[string]int\n\tnone[\"x\"] = 1\n\ttext := about"),
+    )
+    .unwrap();
+    weir(&policy, &["policy", "build"]);
+    let mut command = Command::new(paths::weir());
+    command.args(["policy", "run", "policy.wasm", "--ask", "before", "--with", "{}"]);
+    let (status, said) = run(&policy, command);
+    assert!(!status.success() && said.contains("panic: assignment to entry in nil map"), "{said}");
+    assert!(said.contains("wit_component/export_weir_policy_calls/policy.go:"), "{said}");
 }
 
 #[test]

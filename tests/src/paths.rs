@@ -22,6 +22,11 @@ pub fn cache() -> PathBuf {
     profile().join("weir-tests-cache")
 }
 
+/// A proxy of Go modules, as files, which `make go` writes.
+pub fn go_proxy() -> PathBuf {
+    profile().with_file_name("tools").join("go-proxy")
+}
+
 /// A file of `tests/peers`.
 pub fn peers(path: &str) -> PathBuf {
     tests().join("peers").join(path)

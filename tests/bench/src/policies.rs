@@ -89,7 +89,7 @@ pub(crate) async fn measure(place: &Place, window: Duration) -> Result<PolicyFig
             native: Some(native(&claims)),
             ..question(place, "weir:bearer", "bearer, Rust", (facts, &about))?
         });
-        for (language, folder) in [("JavaScript", "javascript"), ("Python", "python")] {
+        for (language, folder) in [("JavaScript", "javascript"), ("Go", "go"), ("Python", "python")] {
             note(&format!("a policy in {language}"));
             let about = json!({ "upstream": { "name": "docs" }, "principal": principal(&claims) });
             let policy = format!("example, {language}");

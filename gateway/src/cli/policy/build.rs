@@ -3,17 +3,21 @@
 use std::{
     ffi::OsStr,
     fs,
-    io::ErrorKind,
+    io::{self, ErrorKind},
     path::Path,
     process::{Command, ExitCode, Stdio},
 };
 
 use anyhow::{Context, bail, ensure};
+use flate2::read::GzDecoder;
 
 use super::terminal;
 
 /// What the tools of each language are to make.
 const COMPONENT: &str = "policy.wasm";
+
+/// Go knows WASI 0.1 alone. The adapter is that of wasmtime for modules without a `main`, compressed by the build script.
+const ADAPTER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/adapter.wasm.gz"));
 
 pub(super) fn run(folder: &Path) -> anyhow::Result<ExitCode> {
     let has = |file: &str| folder.join(file).is_file();
@@ -24,9 +28,11 @@ pub(super) fn run(folder: &Path) -> anyhow::Result<ExitCode> {
         tool(folder, "npm", &["run", "build"], "Node.js brings it along")?;
     } else if has("requirements.txt") {
         python(folder)?;
+    } else if has("go.mod") {
+        go(folder)?;
     } else {
         bail!(
-            "{} has no Cargo.toml, package.json or requirements.txt; `weir policy new` makes a policy",
+            "{} has no Cargo.toml, package.json, requirements.txt or go.mod; `weir policy new` makes a policy",
             folder.display()
         );
     }
@@ -68,18 +74,54 @@ fn python(folder: &Path) -> anyhow::Result<()> {
     tool(folder, ".venv/bin/componentize-py", &arguments, hint)
 }
 
+/// Go's compiler makes a core module, whose imports the adapter gives their WASI 0.2 form.
+fn go(folder: &Path) -> anyhow::Result<()> {
+    const BINDINGS: [&str; 6] = ["go", "wit", "-w", "policy", "--out-dir", "."];
+    // The bindings allocate before Go's runtime has started, through a function that Go reserves for itself.
+    const COMPILE: [&str; 7] =
+        ["build", "-mod=mod", "-trimpath", "-buildmode=c-shared", "-ldflags=-s -w -checklinkname=0", "-o", "core.wasm"];
+    const EMBED: [&str; 8] = ["component", "embed", "wit", "-w", "policy", "core.wasm", "-o", "core.wasm"];
+    const NEW: [&str; 7] =
+        ["component", "new", "core.wasm", "--adapt", "wasi_snapshot_preview1=adapter.wasm", "-o", COMPONENT];
+    // The generator writes a `go.mod` of its own, without what else the policy needs.
+    let module = folder.join("go.mod");
+    let kept = fs::read(&module)?;
+    let generated =
+        tool(folder, "wit-bindgen", &BINDINGS, "cargo install wit-bindgen-cli, or a release of wit-bindgen");
+    fs::write(&module, kept)?;
+    generated?;
+    let mut compiler = Command::new("go");
+    compiler.args(COMPILE).envs([("GOOS", "wasip1"), ("GOARCH", "wasm")]);
+    succeed(folder, compiler, "go", "https://go.dev/dl has it")?;
+    io::copy(&mut GzDecoder::new(ADAPTER), &mut fs::File::create(folder.join("adapter.wasm"))?)?;
+    let hint = "cargo install wasm-tools, or a release of wasm-tools";
+    tool(folder, "wasm-tools", &EMBED, hint)?;
+    tool(folder, "wasm-tools", &NEW, hint)?;
+    for made in ["core.wasm", "adapter.wasm"] {
+        fs::remove_file(folder.join(made))?;
+    }
+    Ok(())
+}
+
 fn tool(folder: &Path, program: &str, arguments: &[&str], hint: &str) -> anyhow::Result<()> {
     // A path is one of the folder's, whatever the folder of this process is. Links stay: the Python of an environment is one.
     let path = if program.contains('/') { std::path::absolute(folder.join(program)) } else { Ok(program.into()) };
     let path = path.map_err(|why| missing(&why, program, hint))?;
-    let status = Command::new(path).args(arguments).current_dir(folder).stdout(Stdio::from(std::io::stderr())).status();
+    let mut command = Command::new(path);
+    command.args(arguments);
+    succeed(folder, command, program, hint)
+}
+
+/// Runs a tool, whose output is for the person at the terminal.
+fn succeed(folder: &Path, mut command: Command, program: &str, hint: &str) -> anyhow::Result<()> {
+    let status = command.current_dir(folder).stdout(Stdio::from(io::stderr())).status();
     let status = status.map_err(|why| missing(&why, program, hint))?;
     let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or(program);
     ensure!(status.success(), "{name} failed ({status})");
     Ok(())
 }
 
-fn missing(why: &std::io::Error, program: &str, hint: &str) -> anyhow::Error {
+fn missing(why: &io::Error, program: &str, hint: &str) -> anyhow::Error {
     match why.kind() {
         ErrorKind::NotFound => anyhow::anyhow!("{program} is not installed: {hint}"),
         _ => anyhow::anyhow!("{program} cannot be run: {why}"),

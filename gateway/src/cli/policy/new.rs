@@ -58,6 +58,8 @@ pub(in crate::cli) enum Language {
     Js,
     /// With CPython, 18 MB; needs python3.
     Python,
+    /// With Go's runtime, 4 MB; needs go, wit-bindgen and wasm-tools.
+    Go,
 }
 
 /// What a policy decides about.
@@ -77,15 +79,7 @@ impl Language {
             Self::Rust => "Rust",
             Self::Js => "JavaScript",
             Self::Python => "Python",
-        }
-    }
-
-    /// The file with the code.
-    const fn source(self) -> &'static str {
-        match self {
-            Self::Rust => "src/lib.rs",
-            Self::Js => "policy.js",
-            Self::Python => "policy.py",
+            Self::Go => "Go",
         }
     }
 
@@ -95,6 +89,7 @@ impl Language {
             Self::Rust => "cargo build --release --target wasm32-wasip2",
             Self::Js => "npm install && npm run build",
             Self::Python => "componentize-py -d wit -w policy componentize policy -o policy.wasm",
+            Self::Go => "wit-bindgen go, go build, wasm-tools component embed, wasm-tools component new",
         }
     }
 }
@@ -105,6 +100,18 @@ impl Interface {
             Self::Connection => "connection",
             Self::Credentials => "credentials",
             Self::Calls => "calls",
+        }
+    }
+
+    /// The file with the code. In Go it is a package of the name that the bindings import.
+    fn source(self, language: Language) -> &'static str {
+        match (language, self) {
+            (Language::Rust, _) => "src/lib.rs",
+            (Language::Js, _) => "policy.js",
+            (Language::Python, _) => "policy.py",
+            (Language::Go, Self::Connection) => "export_weir_policy_connection/policy.go",
+            (Language::Go, Self::Credentials) => "export_weir_policy_credentials/policy.go",
+            (Language::Go, Self::Calls) => "export_weir_policy_calls/policy.go",
         }
     }
 
@@ -119,6 +126,9 @@ impl Interface {
             (Language::Python, Self::Connection) => template!("python/connection.py"),
             (Language::Python, Self::Credentials) => template!("python/credentials.py"),
             (Language::Python, Self::Calls) => template!("python/calls.py"),
+            (Language::Go, Self::Connection) => template!("go/connection.go"),
+            (Language::Go, Self::Credentials) => template!("go/credentials.go"),
+            (Language::Go, Self::Calls) => template!("go/calls.go"),
         }
     }
 
@@ -145,7 +155,7 @@ pub(super) fn run(path: &Path, language: Language, interface: Interface) -> anyh
         let written = file.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&file, text));
         written.with_context(|| format!("{} cannot be written", file.display()))?;
     }
-    let (folder, source) = (path.display(), language.source());
+    let (folder, source) = (path.display(), interface.source(language));
     terminal::say(format_args!(
         "{folder} has a policy about {} in {}: {folder}/{source}.\nNext:\n  cd {folder}\n  weir policy build\n  weir policy test \
          policy.wasm",
@@ -158,12 +168,12 @@ pub(super) fn run(path: &Path, language: Language, interface: Interface) -> anyh
 fn files(name: &str, language: Language, interface: Interface) -> io::Result<Vec<(PathBuf, String)>> {
     let wit = if language == Language::Rust { "weir-policy/wit/policy.wit" } else { "wit/deps/weir-policy/policy.wit" };
     // The tools of these languages import all that their world has.
-    let grants = if language == Language::Rust { "[]" } else { "[\"log\"]" };
+    let grants = if matches!(language, Language::Js | Language::Python) { "[\"log\"]" } else { "[]" };
     let filled = |text: &str| {
         text.replace("NAME", name)
             .replace("INTERFACE", interface.name())
             .replace("LANGUAGE", language.name())
-            .replace("SOURCE", language.source())
+            .replace("SOURCE", interface.source(language))
             .replace("COMMAND", language.command())
             .replace("GRANTS", grants)
             .replace("WIT", wit)
@@ -171,7 +181,7 @@ fn files(name: &str, language: Language, interface: Interface) -> io::Result<Vec
     let mut files = vec![
         ("README.md", filled(README)),
         ("cases/first.json", interface.cases().to_owned()),
-        (language.source(), interface.code(language).to_owned()),
+        (interface.source(language), interface.code(language).to_owned()),
     ];
     match language {
         Language::Rust => {
@@ -191,6 +201,10 @@ fn files(name: &str, language: Language, interface: Interface) -> io::Result<Vec
         Language::Python => {
             files.push(("requirements.txt", template!("python/requirements.txt").to_owned()));
             files.push((".gitignore", ".venv\npolicy.wasm\n".to_owned()));
+        }
+        Language::Go => {
+            files.push(("go.mod", template!("go/go.mod.txt").to_owned()));
+            files.push((".gitignore", "weir_policy_*\nwit_exports.go\n*.wasm\n".to_owned()));
         }
     }
     if language != Language::Rust {

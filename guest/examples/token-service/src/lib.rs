@@ -1,5 +1,5 @@
-//! A policy that gets a key for each team from a service of your own, and uses it until it expires. `../javascript` and
-//! `../python` are the same in other languages.
+//! A policy that gets a key for each team from a service of your own, and uses it until it expires. `../javascript`,
+//! `../python` and `../go` are the same in other languages.
 //!
 //! ```toml
 //! [upstreams.internal]
