@@ -18,7 +18,7 @@ use weir_tests::remote::Remote;
 use weir_tests::{Authority, Stub, paths, terminal};
 
 /// The commands that no test runs, and why.
-const NOT_RUN: [(&str, &str); 15] = [
+const NOT_RUN: [(&str, &str); 16] = [
     (
         "UPDATE=1 cargo nextest run --workspace -E 'binary(commands) | binary(config) | binary(pages)'",
         "it rewrites files of the tree",
@@ -29,6 +29,7 @@ const NOT_RUN: [(&str, &str); 15] = [
     ),
     ("cargo nextest run --workspace -E 'package(weir-tests) & test(sessions)'", "tests would wait for themselves"),
     ("cargo build --release --bin weir", "it takes minutes"),
+    ("cargo install --locked wit-bindgen-cli@0.63.0 wasm-tools", "it takes minutes; `make go` installs them"),
     ("cargo test", "it tests what the reader of the page writes"),
     ("claude mcp add --transport http weir http://127.0.0.1:8080/mcp", "a program of the host"),
     ("codex mcp add weir --url http://127.0.0.1:8080/mcp", "a program of the host"),

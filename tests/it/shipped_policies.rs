@@ -274,6 +274,35 @@ async fn arguments_get_their_own_names_again() {
     }
 }
 
+/// A model is told at once what does not fit, by name and place, whatever the form in which it was given the schema.
+#[tokio::test]
+async fn arguments_are_checked_against_the_schema_that_the_server_listed() {
+    let schema = json!({
+        "properties": { "at": { "anyOf": [{ "type": "string" }, { "type": "integer", "minimum": 7 }] } },
+        "additionalProperties": false,
+        "type": "object",
+    });
+    let tools = json!({ "tools/list": [{ "name": "dated", "inputSchema": schema }] });
+    let names = vec!["dated".to_owned()];
+    let stub = Stub::offering(Offer { lists: tools, tools: names, modern: false, ..Offer::default() }).await;
+    let gateway = Gateway::start(&(stub.config("u") + &policy("u", "schema", "{ check = true }"))).await;
+    gateway.healthy(&["u"]).await;
+    for client in [Client::legacy_named(&gateway, "/mcp", "gemini-cli").await, Client::modern(&gateway, "/mcp")] {
+        client.list("tools/list", "tools").await;
+        for (arguments, why) in [
+            (json!({ "at": 6 }), "`arguments.at` has none of the forms that it may have"),
+            (json!({ "on": 7 }), "`arguments.on` is not allowed"),
+        ] {
+            let before = stub.asked("tools/call").len();
+            let answer = client.ask("tools/call", json!({ "name": "u__dated", "arguments": arguments })).await;
+            assert_eq!(answer["result"]["isError"], true, "{answer}");
+            assert!(answer["result"]["content"][0]["text"].as_str().unwrap().contains(why), "{answer}");
+            assert_eq!(stub.asked("tools/call").len(), before, "{answer}");
+        }
+        client.call("u__dated", json!({ "at": 7 })).await;
+    }
+}
+
 #[tokio::test]
 async fn a_client_hears_of_a_change_that_others_do_not_see() {
     let stub = Stub::offering(dated(&json!(["string", "null"]))).await;

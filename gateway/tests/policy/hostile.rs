@@ -127,6 +127,38 @@ async fn a_memory_bomb_meets_its_limit() {
     }
 }
 
+/// The text of a module that lets its table grow for as long as it may, and says how far it came.
+const TABLE_BOMB: &str = r#"(module
+  (memory (export "memory") 1)
+  (table $bomb 1 funcref)
+  (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (i32.const 4096))
+  (func (export "weir:policy/connection@0.1.0#next") (param i32) (result i32)
+    (loop $grow
+      (br_if $grow (i32.ne (table.grow $bomb (ref.null func) (i32.const 999)) (i32.const -1))))
+    ;; The third case of `step`, with a text at 16 of so many bytes as the table has thousands.
+    (i32.store8 (i32.const 0) (i32.const 2))
+    (i32.store (i32.const 4) (i32.const 16))
+    (i32.store (i32.const 8) (i32.div_u (table.size $bomb) (i32.const 1000)))
+    (i32.const 0))
+  (data (i32.const 16) "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"))"#;
+
+#[tokio::test]
+async fn a_table_bomb_meets_its_limit() {
+    let mut contract = wit_parser::Resolve::default();
+    let (package, _) = contract.push_path(concat!(env!("CARGO_MANIFEST_DIR"), "/../wit")).unwrap();
+    let world = contract.select_world(&[package], Some("connection-policy")).unwrap();
+    let mut module = wat::parse_str(TABLE_BOMB).unwrap();
+    let encoding = wit_component::StringEncoding::UTF8;
+    wit_component::embed_component_metadata(&mut module, &contract, world, encoding).unwrap();
+    let bomb = wit_component::ComponentEncoder::default().module(&module).unwrap().encode().unwrap();
+    let policy = load("table bomb", &bomb);
+    for _ in 0..20 {
+        let (step, _) = beside(policy.next(&upstream(), &[])).await;
+        // Each question begins with a small table, and ends with at most 20,000 elements.
+        assert_eq!(step, Ok(Step::Stop("x".repeat(19))));
+    }
+}
+
 #[tokio::test]
 async fn answers_that_break_a_rule() {
     let rule = async |lie: &str| {

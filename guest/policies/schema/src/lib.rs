@@ -10,14 +10,17 @@
 //! | `for` | `"auto"` (default): what the client that asks is known to need, and `"any"` for others; `"gemini"`, `"openai"`, `"anthropic"`; `"any"`: what all of them take; `"none"`: nothing is rewritten |
 //! | `clients` | patterns of what clients call themselves, and one of the words above for each; the longest that fits counts |
 //! | `rename` | whether properties get names that the vendor takes, and their own again in calls; otherwise such a tool is hidden |
+//! | `check` | whether arguments are checked against the schema that the server listed; no unless it is said |
 //! | `description` | the longest description, in characters; 1024 unless it is said |
 
+mod check;
 mod family;
 mod names;
+mod originals;
 mod rewrite;
 
 use family::Family;
-use weir_policy::{Settings, Upstream, calls::*, json::Json};
+use weir_policy::{Settings, Upstream, calls::*, capability::log, json::Json};
 
 struct Schema;
 
@@ -34,11 +37,12 @@ struct Policy {
     clients: Vec<(String, String)>,
     longest: usize,
     renames: bool,
+    checks: bool,
 }
 
 fn read(text: &str) -> Result<Policy, String> {
     let settings = Settings::read(text);
-    let known = ["for", "clients", "rename", "description"];
+    let known = ["for", "clients", "rename", "check", "description"];
     if let Some(other) = settings.unknown(&known) {
         return Err(format!("there is no setting `{other}`; there are {}", known.join(", ")));
     }
@@ -51,17 +55,21 @@ fn read(text: &str) -> Result<Policy, String> {
     for (pattern, name) in settings.get("clients").map_or(&[][..], Json::members) {
         let name = name.as_text().filter(|name| Family::of(name).is_some());
         let name = name.ok_or_else(|| format!("`clients` gives {pattern:?} none of {FAMILIES}"))?;
-        clients.push((pattern.to_lowercase(), name.to_owned()));
+        // The longest first.
+        let pattern = pattern.to_lowercase();
+        let at = clients.partition_point(|(longer, _): &(String, String)| longer.len() >= pattern.len());
+        clients.insert(at, (pattern, name.to_owned()));
     }
-    clients.sort_by_key(|(pattern, _)| std::cmp::Reverse(pattern.len()));
     if is_auto {
         clients.extend(family::CLIENTS.map(|(pattern, name)| (pattern.to_owned(), name.to_owned())));
     }
     let longest = settings.get("description").map_or(Some(DESCRIPTION), Json::as_number);
     let longest = longest.filter(|longest| (64..=65_536).contains(longest));
     let longest = longest.ok_or("`description` is a number from 64 to 65536")?;
-    let renames = settings.get("rename").map_or(Some(false), Json::as_bool).ok_or("`rename` is true or false")?;
-    Ok(Policy { family, clients, longest: usize::try_from(longest).unwrap_or(usize::MAX), renames })
+    let flag = |name: &str| settings.get(name).map_or(Some(false), Json::as_bool);
+    let renames = flag("rename").ok_or("`rename` is true or false")?;
+    let checks = flag("check").ok_or("`check` is true or false")?;
+    Ok(Policy { family, clients, longest: usize::try_from(longest).unwrap_or(usize::MAX), renames, checks })
 }
 
 impl Policy {
@@ -73,22 +81,26 @@ impl Policy {
 
 impl Calls for Schema {
     fn wants(settings: String) -> Result<Interest, String> {
-        let Policy { clients, renames, .. } = read(&settings)?;
+        let Policy { clients, renames, checks, .. } = read(&settings)?;
         let mut interest = Interest::in_entries([EntryKind::Tool]);
-        if renames {
+        if renames || checks {
             interest = Interest { methods: vec!["tools/call".to_owned()], request: Detail::Body, ..interest };
         }
         Ok(interest.of_clients(clients.iter().map(|(pattern, name)| (&**pattern, &**name))))
     }
 
     fn before(about: Call, params: Option<String>) -> Decision {
-        let family = read(&about.upstream.settings).ok().and_then(|policy| policy.family(&about.upstream));
-        let params = params.filter(|_| family.is_some_and(Family::has_plain_names));
-        let Some(mut params) = params.and_then(|params| Json::parse(&params)) else { return Decision::allow() };
-        match params.get_mut("arguments").is_some_and(names::restore) {
-            true => Decision::replace(params.to_string()),
-            false => Decision::allow(),
+        let policy = read(&about.upstream.settings).ok();
+        let params = params.and_then(|params| Json::parse(&params));
+        let Some((policy, mut params)) = policy.zip(params) else { return Decision::allow() };
+        let is_renamed = policy.renames && policy.family(&about.upstream).is_some_and(Family::has_plain_names);
+        let is_restored = is_renamed && params.get_mut("arguments").is_some_and(names::restore);
+        if policy.checks
+            && let Err(why) = checked(&about, &params)
+        {
+            return Decision::deny(format!("the arguments do not fit the schema of the tool: {why}"));
         }
+        if is_restored { Decision::replace(params.to_string()) } else { Decision::allow() }
     }
 
     fn after(_: Call, memory: String, _: Content) -> AnswerDecision {
@@ -104,11 +116,24 @@ impl Calls for Schema {
                 Err(why) => EntryVerdict::Hide(format!("the schema of {} cannot be rewritten: {why}", entry.name)),
             },
         };
-        match read(&of.settings) {
+        let policy = read(&of.settings);
+        if policy.as_ref().is_ok_and(|policy| policy.checks)
+            && let Err(why) = originals::keep(&entries)
+        {
+            log::warn(&format!("not all schemas are kept, so some arguments are not checked: {why}"));
+        }
+        match policy {
             Ok(policy) => entries.iter().map(|entry| verdict(&policy, entry)).collect(),
             Err(why) => entries.iter().map(|_| EntryVerdict::Hide(why.clone())).collect(),
         }
     }
+}
+
+/// What is wrong with the arguments of a call, as far as the tool's own schema is known.
+fn checked(about: &Call, params: &Json) -> Result<(), String> {
+    let Some(schema) = about.name.as_deref().and_then(originals::of) else { return Ok(()) };
+    let none = Json::Object(Vec::new());
+    check::arguments(&schema, params.get("arguments").unwrap_or(&none))
 }
 
 /// The tool as the family takes it; none if it is that already.

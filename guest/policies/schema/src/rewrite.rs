@@ -417,7 +417,7 @@ fn note(out: &mut Json, sentence: &str) {
 }
 
 /// What a reference within the document leads to (RFC 6901).
-fn resolved<'s>(root: &'s Json, reference: &str) -> Option<&'s Json> {
+pub(crate) fn resolved<'s>(root: &'s Json, reference: &str) -> Option<&'s Json> {
     let path = reference.strip_prefix('#').filter(|path| path.is_empty() || path.starts_with('/'))?;
     path.split('/').skip(1).try_fold(root, |here, part| {
         let part = part.replace("~1", "/").replace("~0", "~");
