@@ -147,6 +147,21 @@ fn the_example_in_javascript_is_built_and_passes_its_cases() {
     passes(copied("javascript", folder.path()), "credentials");
 }
 
+/// As `docs/writing-policies.md` has it: the same policy with the engine of Firefox in place of QuickJS.
+#[test]
+fn a_policy_in_javascript_is_built_with_the_other_engine_too() {
+    let folder = TempDir::new().unwrap();
+    let policy = made(folder.path(), "js", "calls");
+    let package = policy.join("package.json");
+    let text = fs::read_to_string(&package).unwrap();
+    let script = "componentize-js --wit wit --world-name policy --disable http fetch-event --out policy.wasm policy.js";
+    let mut written: serde_json::Value = serde_json::from_str(&text).unwrap();
+    written["scripts"]["build"] = script.into();
+    written["devDependencies"] = serde_json::json!({ "@bytecodealliance/componentize-js": "0.23.0" });
+    fs::write(&package, written.to_string()).unwrap();
+    passes(policy, "calls");
+}
+
 /// The policy that all of Python's are in: each component takes half a minute to build and to compile.
 const ALL_OF_PYTHON: &str = "
 import example, new_credentials
