@@ -217,6 +217,17 @@ async fn wasi_is_there_and_empty() {
     assert_eq!(step, Ok(Step::Stop("found []".into())));
 }
 
+#[tokio::test]
+async fn a_forged_handle_fails_its_own_question() {
+    for handle in ["77", "1000000", "4294967295"] {
+        let settings = format!(r#"{{"handle":{handle}}}"#);
+        let policy = try_load("wasi", weir_guests::WASI, &[], &settings).unwrap();
+        let (step, _) = beside(policy.next(&upstream(), &[])).await;
+        let error = step.unwrap_err().to_string();
+        assert!(error.starts_with("policy wasi failed: ") && error.contains("handle index"), "{error}");
+    }
+}
+
 /// A log that a test reads.
 #[derive(Clone, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);

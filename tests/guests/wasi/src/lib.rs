@@ -13,11 +13,22 @@ use weir_policy::{Attempt, Connection, Settings, Step, Upstream};
 
 struct Wasi;
 
+// The version is that of the standard library, whose import this is as well.
+#[link(wasm_import_module = "wasi:io/streams@0.2.6")]
+#[allow(unsafe_code, reason = "a guest can call it with any handle, so a test does")]
+unsafe extern "C" {
+    #[link_name = "[method]output-stream.check-write"]
+    safe fn room(handle: i32, answer: &mut [u8; 16]);
+}
+
 impl Connection for Wasi {
     fn next(to: Upstream, _: Vec<Attempt>) -> Step {
         let _ = io::stdout().write_all(b"on the way to the machine\n");
         for line in 0..Settings::of(&to).number("lines").unwrap_or(0) {
             println!("{line}");
+        }
+        if let Some(handle) = Settings::of(&to).number("handle") {
+            room(handle as i32, &mut [0; 16]);
         }
         assert!(Settings::of(&to).flag("panic").is_none(), "on purpose");
         // A hash map asks for randomness when it is made.
