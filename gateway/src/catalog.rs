@@ -27,6 +27,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use indexmap::IndexMap;
 use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::{Era, ListKind, mirrored::Mirrored};
@@ -310,6 +311,21 @@ impl Catalog {
     #[must_use]
     pub fn only_reads(&self, caller: Option<&Arc<Caller>>, upstream: &Upstream, era: Era, tool: &str) -> bool {
         self.view_of(caller, upstream, era).is_some_and(|view| view.only_reads(tool))
+    }
+
+    /// The input schema of an upstream's tool as its server listed it, raw; none if no policy wants those.
+    #[must_use]
+    pub fn input_schema(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        upstream: &Upstream,
+        era: Era,
+        tool: &str,
+    ) -> Option<Bytes> {
+        // What one era does not list, the other may.
+        let eras = [era, if era == Era::Modern { Era::Legacy } else { Era::Modern }];
+        let mut views = eras.into_iter().filter_map(|era| self.view_of(caller, upstream, era));
+        views.find_map(|view| view.input_schemas.get(tool).cloned())
     }
 
     /// What is known of the lists of an upstream that a caller is shown.

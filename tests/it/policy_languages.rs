@@ -223,9 +223,22 @@ fn the_example_in_go_is_built_and_passes_its_cases() {
     fs::write(example.join("go.mod"), &module).unwrap();
     passes(example.clone(), "credentials");
     assert_eq!(fs::read_to_string(example.join("go.mod")).unwrap(), module);
-    for left in ["core.wasm", "adapter.wasm"] {
-        assert!(!example.join(left).exists(), "{left} is left in the folder");
-    }
+}
+
+/// A policy in Go lies in a repository that has a workspace, beside files of its own.
+#[test]
+fn a_policy_in_go_is_built_for_itself() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("go.work"), "go 1.27.1\n").unwrap();
+    assert!(Command::new("git").args(["init", "--quiet"]).current_dir(&folder).status().unwrap().success());
+    let policy = made(folder.path(), "go", "calls");
+    fs::write(policy.join("core.wasm"), "mine").unwrap();
+    // What an import has brought that is there no more.
+    fs::create_dir(policy.join("weir_policy_http")).unwrap();
+    fs::write(policy.join("weir_policy_http/old.go"), "not Go").unwrap();
+    passes(policy.clone(), "calls");
+    assert_eq!(fs::read_to_string(policy.join("core.wasm")).unwrap(), "mine");
+    assert!(!policy.join("weir_policy_http").exists());
 }
 
 #[test]

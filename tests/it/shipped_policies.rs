@@ -285,12 +285,12 @@ async fn arguments_are_checked_against_the_schema_that_the_server_listed() {
     let tools = json!({ "tools/list": [{ "name": "dated", "inputSchema": schema }] });
     let names = vec!["dated".to_owned()];
     let stub = Stub::offering(Offer { lists: tools, tools: names, modern: false, ..Offer::default() }).await;
-    let gateway = Gateway::start(&(stub.config("u") + &policy("u", "schema", "{ check = true }"))).await;
+    let gateway = Gateway::start(&(stub.config("u") + &policy("u", "schema", "{ validate_arguments = true }"))).await;
     gateway.healthy(&["u"]).await;
     for client in [Client::legacy_named(&gateway, "/mcp", "gemini-cli").await, Client::modern(&gateway, "/mcp")] {
         client.list("tools/list", "tools").await;
         for (arguments, why) in [
-            (json!({ "at": 6 }), "`arguments.at` has none of the forms that it may have"),
+            (json!({ "at": 6 }), "`arguments.at` does not satisfy `type`: \"string\""),
             (json!({ "on": 7 }), "`arguments.on` is not allowed"),
         ] {
             let before = stub.asked("tools/call").len();

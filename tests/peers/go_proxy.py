@@ -1,4 +1,6 @@
-"""Makes a proxy of Go modules, as files, out of the folder of one module: `go_proxy.py FOLDER PROXY`.
+"""Makes a proxy of Go modules, as files, out of the folder of one module: `go_proxy.py FOLDER... PROXY`.
+
+The first of the folders that is there is taken: each registry of cargo has one.
 
 The layout is that of https://go.dev/ref/mod#goproxy-protocol. The version is the one that the kit's `go.mod` requires.
 """
@@ -8,7 +10,8 @@ import pathlib
 import sys
 import zipfile
 
-folder, proxy = map(pathlib.Path, sys.argv[1:])
+*folders, proxy = map(pathlib.Path, sys.argv[1:])
+folder = next(folder for folder in folders if folder.is_dir())
 template = pathlib.Path(__file__).parents[2] / "guest/templates/go/go.mod.txt"
 name, version = template.read_text().split("require ")[1].split()
 into = proxy / name / "@v"

@@ -32,6 +32,9 @@ const MAX_FETCHED: usize = 64 * 1024 * 1024;
 /// How many entries of a list are kept.
 const MAX_ENTRIES: usize = 100_000;
 
+/// The longest input schema that policies are given, in bytes.
+const LONGEST_SCHEMA: usize = 128 << 10;
+
 /// How many remarks on the lists of one upstream are kept.
 const MAX_REMARKS: usize = 10;
 
@@ -66,6 +69,8 @@ pub struct CatalogSnapshot {
     pub(super) size: usize,
     /// The tools with arguments that travel in headers too.
     pub(super) mirrored: HashMap<String, Arc<[Mirrored]>>,
+    /// The input schemas of tools, raw and as they came, where policies want them with calls.
+    pub(super) input_schemas: HashMap<String, Bytes>,
     /// What clients see instead for whom policies decide otherwise.
     pub(super) variants: Vec<(ClientClass, Arc<Self>)>,
 }
@@ -162,6 +167,9 @@ impl CatalogSnapshot {
                     Some((_, why)) => step::note(kind.method(), began, why),
                     None => step::note(kind.method(), began, view.entries(kind).len()),
                 }
+                if kind == ListKind::Tool && upstream.policies().is_some_and(CallPolicies::want_input_schemas) {
+                    view.input_schemas = view.bodies(kind).filter_map(input_schema).collect();
+                }
                 view.decide(kind, upstream, &mut variants).await;
             }
         }
@@ -172,7 +180,7 @@ impl CatalogSnapshot {
         if !classes.is_empty() {
             // Who shares it may be of another class.
             view.lasts.public = false;
-            let shared = Self { unserved: Default::default(), ..view.clone() };
+            let shared = Self { unserved: Default::default(), input_schemas: HashMap::new(), ..view.clone() };
             let whole = |Self { lists, decided, hidden, .. }| Self { lists, decided, hidden, ..shared.clone() };
             let variants = variants.into_iter().map(|variant| Arc::new(whole(variant)));
             view.variants = classes.iter().cloned().zip(variants).collect();
@@ -384,6 +392,7 @@ impl CatalogSnapshot {
             }
             if *kind == ListKind::Tool {
                 self.mirrored.clone_from(&before.mirrored);
+                self.input_schemas.clone_from(&before.input_schemas);
             }
         }
         for (class, variant) in &mut self.variants {
@@ -404,6 +413,12 @@ impl CatalogSnapshot {
         self.lists[kind as usize] = entries;
         self
     }
+}
+
+/// The name of a tool, and its input schema: a part of the entry, which is shared.
+fn input_schema((name, raw): (&str, &Bytes)) -> Option<(String, Bytes)> {
+    let schema = json::get(raw, &["inputSchema"]).filter(|schema| schema.len() <= LONGEST_SCHEMA)?;
+    Some((name.to_owned(), raw.slice_ref(schema)))
 }
 
 impl Freshness {

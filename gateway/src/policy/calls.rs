@@ -49,6 +49,8 @@ pub struct CallInterest {
     pub entries: Vec<ListKind>,
     /// Which clients see different entries.
     pub clients: ClientGroups,
+    /// Whether calls of tools bring the input schema of the tool.
+    pub input_schema: bool,
 }
 
 /// The groups of clients that a policy tells apart, by patterns of what they call themselves.
@@ -80,6 +82,8 @@ pub struct CallQuestion<'a> {
     pub name: Option<&'a str>,
     /// What the policies before have said of it.
     pub labels: &'a [(String, String)],
+    /// The input schema of the tool as its server listed it, raw, where the policy wants it.
+    pub input_schema: Option<&'a [u8]>,
 }
 
 /// A refusal, and what a model is told.

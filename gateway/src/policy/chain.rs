@@ -393,6 +393,12 @@ impl CallPolicies {
         self.all.iter().any(|one| one.interest.entries.contains(&kind))
     }
 
+    /// Whether some policy wants the input schema of a tool with its calls.
+    #[must_use]
+    pub fn want_input_schemas(&self) -> bool {
+        self.all.iter().any(|one| one.interest.input_schema)
+    }
+
     /// The class of a client that calls itself this, in small letters; none if no policy knows it.
     #[must_use]
     pub fn class_of(&self, client: &str) -> Option<&ClientClass> {

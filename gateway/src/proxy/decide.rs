@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use bytes::Bytes;
 use weir_mcp::{Era, Field, Message, Object, json, method, public};
 
 use crate::{
@@ -53,6 +54,7 @@ pub(super) fn is_asked(context: &RequestContext, target: &Target, record: &CallL
         method: context.message.method(),
         name: name.as_deref(),
         labels: &[],
+        input_schema: None,
     };
     // What a policy has said of this call is a fact for the others.
     record.has_notes() || !policies.let_pass(&call)
@@ -93,7 +95,10 @@ impl Proxy {
             }
             let labels = call.labels();
             let shown = if policy.sees_params() { params(&target) } else { None };
-            let asked = policy.before(&call.facts(policy, policies.upstream(), &labels), || shown.as_deref()).await;
+            let schema = self.input_schema(context, &target, policy, call.name.as_deref());
+            let facts =
+                CallQuestion { input_schema: schema.as_deref(), ..call.facts(policy, policies.upstream(), &labels) };
+            let asked = policy.before(&facts, || shown.as_deref()).await;
             let decision = match asked {
                 Asked::Decided(decision) => decision,
                 Asked::Skipped => continue,
@@ -148,6 +153,19 @@ impl Proxy {
             method::TOOLS_CALL => name.is_some_and(reads),
             method => method::safe_to_repeat(method),
         }
+    }
+
+    /// The input schema of the tool that is called, where a policy wants it and the tool is listed to this caller.
+    fn input_schema(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        policy: &CallPolicy,
+        name: Option<&str>,
+    ) -> Option<Bytes> {
+        let is_wanted = policy.sees_params() && policy.interest().input_schema;
+        let tool = name.filter(|_| is_wanted && context.message.method() == method::TOOLS_CALL)?;
+        self.catalog.input_schema(context.caller.as_ref(), &target.upstream, context.era, tool)
     }
 
     /// Puts other `params` in place of those of a request, if rules allow that: in what is sent, and in what is known of

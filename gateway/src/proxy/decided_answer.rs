@@ -165,6 +165,7 @@ impl DecidedCall {
             method: &self.method,
             name: self.name.as_deref(),
             labels,
+            input_schema: None,
         }
     }
 

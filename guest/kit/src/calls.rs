@@ -42,6 +42,14 @@ impl Upstream {
     }
 }
 
+impl Call {
+    /// The input schema of the tool as its server listed it, where the interest has it and Weir knows it.
+    pub fn input_schema(&self) -> Option<&str> {
+        let schema = self.extensions.iter().find(|(key, _)| key == "input-schema");
+        schema.map(|(_, schema)| schema.as_str())
+    }
+}
+
 impl Interest {
     /// An interest in nothing of these methods, to be filled in.
     pub fn in_methods<'a>(methods: impl IntoIterator<Item = &'a str>) -> Self {
@@ -69,6 +77,12 @@ impl Interest {
         if !pairs.is_empty() {
             self.extensions.push(("clients".to_owned(), Json::from(pairs).to_string()));
         }
+        self
+    }
+
+    /// The same, where calls of tools bring the input schema of the tool: [`Call::input_schema`].
+    pub fn with_input_schemas(mut self) -> Self {
+        self.extensions.push(("input-schema".to_owned(), String::new()));
         self
     }
 

@@ -16,6 +16,9 @@ use super::terminal;
 /// What the tools of each language are to make.
 const COMPONENT: &str = "policy.wasm";
 
+/// Where a build in Go puts what is in between. Go passes over such a folder.
+const MADE: &str = ".weir";
+
 /// Go knows WASI 0.1 alone. The adapter is that of wasmtime for modules without a `main`, compressed by the build script.
 const ADAPTER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/adapter.wasm.gz"));
 
@@ -74,31 +77,57 @@ fn python(folder: &Path) -> anyhow::Result<()> {
     tool(folder, ".venv/bin/componentize-py", &arguments, hint)
 }
 
-/// Go's compiler makes a core module, whose imports the adapter gives their WASI 0.2 form.
+/// Go builds a core module for WASI 0.1. The adapter turns its imports into those of WASI 0.2.
 fn go(folder: &Path) -> anyhow::Result<()> {
-    const BINDINGS: [&str; 6] = ["go", "wit", "-w", "policy", "--out-dir", "."];
+    const BINDINGS: [&str; 6] = ["go", "wit", "-w", "policy", "--out-dir", MADE];
     // The bindings allocate before Go's runtime has started, through a function that Go reserves for itself.
-    const COMPILE: [&str; 7] =
-        ["build", "-mod=mod", "-trimpath", "-buildmode=c-shared", "-ldflags=-s -w -checklinkname=0", "-o", "core.wasm"];
-    const EMBED: [&str; 8] = ["component", "embed", "wit", "-w", "policy", "core.wasm", "-o", "core.wasm"];
-    const NEW: [&str; 7] =
-        ["component", "new", "core.wasm", "--adapt", "wasi_snapshot_preview1=adapter.wasm", "-o", COMPONENT];
-    // The generator writes a `go.mod` of its own, without what else the policy needs.
-    let module = folder.join("go.mod");
-    let kept = fs::read(&module)?;
-    let generated =
-        tool(folder, "wit-bindgen", &BINDINGS, "cargo install wit-bindgen-cli, or a release of wit-bindgen");
-    fs::write(&module, kept)?;
-    generated?;
+    const COMPILE: [&str; 8] = [
+        "build",
+        "-mod=mod",
+        "-trimpath",
+        "-buildvcs=false",
+        "-buildmode=c-shared",
+        "-ldflags=-s -w -checklinkname=0",
+        "-o",
+        ".weir/core.wasm",
+    ];
+    const EMBED: [&str; 8] =
+        ["component", "embed", "wit", "-w", "policy", ".weir/core.wasm", "-o", ".weir/embedded.wasm"];
+    const NEW: [&str; 7] = [
+        "component",
+        "new",
+        ".weir/embedded.wasm",
+        "--adapt",
+        "wasi_snapshot_preview1=.weir/adapter.wasm",
+        "-o",
+        COMPONENT,
+    ];
+    const WASM_TOOLS: &str = "cargo install --locked wasm-tools, or a release of wasm-tools";
+    let made = folder.join(MADE);
+    fs::create_dir_all(&made)?;
+    io::copy(&mut GzDecoder::new(ADAPTER), &mut fs::File::create(made.join("adapter.wasm"))?)?;
+    tool(folder, "wit-bindgen", &BINDINGS, "cargo install --locked wit-bindgen-cli@0.63.0, or its release")?;
+    take_bindings(&made, folder).with_context(|| format!("the bindings cannot be put into {}", folder.display()))?;
     let mut compiler = Command::new("go");
-    compiler.args(COMPILE).envs([("GOOS", "wasip1"), ("GOARCH", "wasm")]);
+    // The module is built for itself, wherever its folder is.
+    compiler.args(COMPILE).envs([("GOOS", "wasip1"), ("GOARCH", "wasm"), ("GOWORK", "off")]);
     succeed(folder, compiler, "go", "https://go.dev/dl has it")?;
-    io::copy(&mut GzDecoder::new(ADAPTER), &mut fs::File::create(folder.join("adapter.wasm"))?)?;
-    let hint = "cargo install wasm-tools, or a release of wasm-tools";
-    tool(folder, "wasm-tools", &EMBED, hint)?;
-    tool(folder, "wasm-tools", &NEW, hint)?;
-    for made in ["core.wasm", "adapter.wasm"] {
-        fs::remove_file(folder.join(made))?;
+    tool(folder, "wasm-tools", &EMBED, WASM_TOOLS)?;
+    tool(folder, "wasm-tools", &NEW, WASM_TOOLS)
+}
+
+/// Replaces the generated packages by new ones. The generated `go.mod` is left out: the policy has its own.
+fn take_bindings(made: &Path, folder: &Path) -> io::Result<()> {
+    let is_package = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with("weir_policy_"));
+    for entry in fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()? {
+        if is_package(&entry.file_name()) && entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    for entry in fs::read_dir(made)?.collect::<io::Result<Vec<_>>>()? {
+        if is_package(&entry.file_name()) || entry.file_name() == "wit_exports.go" {
+            fs::rename(entry.path(), folder.join(entry.file_name()))?;
+        }
     }
     Ok(())
 }

@@ -204,7 +204,7 @@ fn files(name: &str, language: Language, interface: Interface) -> io::Result<Vec
         }
         Language::Go => {
             files.push(("go.mod", template!("go/go.mod.txt").to_owned()));
-            files.push((".gitignore", "weir_policy_*\nwit_exports.go\n*.wasm\n".to_owned()));
+            files.push((".gitignore", "weir_policy_*\nwit_exports.go\n.weir\npolicy.wasm\n".to_owned()));
         }
     }
     if language != Language::Rust {

@@ -126,6 +126,7 @@ async fn time_kept(policy: &Policy, about: &Value) -> anyhow::Result<Option<Dura
         method: text("method").unwrap_or_default(),
         name: text("name"),
         labels: &[],
+        input_schema: None,
     };
     let policy = CallPolicy::new(policy.clone(), interest, PolicyMode::Enforce, PolicyFailure::Refuse);
     match policy.before(&question, || None).await {

@@ -18,6 +18,9 @@ use super::{
     Broken, TooMuch, broken, credentials, cut, era, message, one_line, upstream_of_clients, whole,
 };
 
+/// The extension of an interest and of a call that has the input schema of a tool.
+const INPUT_SCHEMA: &str = "input-schema";
+
 /// The longest that an approval is good.
 const LONGEST_APPROVAL: u32 = 24 * 3600;
 
@@ -35,6 +38,7 @@ pub(in crate::policy) fn interest(answer: Result<calls::Interest, String>) -> Re
         event: detail(event),
         entries: entries.into_iter().map(kind).collect(),
         clients: clients(&extensions)?,
+        input_schema: extensions.iter().any(|(key, _)| key == INPUT_SCHEMA),
     };
     let asks = interest.request.max(interest.answer).max(interest.event) > Detail::Nothing;
     if asks == interest.methods.is_empty() {
@@ -48,6 +52,7 @@ pub(in crate::policy) fn interest(answer: Result<calls::Interest, String>) -> Re
 
 /// A call as a policy is told of it.
 pub(in crate::policy) fn call(facts: &CallQuestion<'_>, settings: &str) -> Result<calls::Call, TooMuch> {
+    let schema = facts.input_schema.and_then(|raw| std::str::from_utf8(raw).ok());
     Ok(calls::Call {
         id: facts.id.map(|id| id.to_string()).unwrap_or_default(),
         upstream: upstream_of_clients(facts.upstream, settings, facts.client_group)?,
@@ -58,7 +63,7 @@ pub(in crate::policy) fn call(facts: &CallQuestion<'_>, settings: &str) -> Resul
         method: whole("the method", facts.method, TEXT)?,
         name: facts.name.map(|name| whole("the name", name, DOCUMENT)).transpose()?,
         labels: facts.labels.to_vec(),
-        extensions: Vec::new(),
+        extensions: schema.map(|text| (INPUT_SCHEMA.to_owned(), text.to_owned())).into_iter().collect(),
     })
 }
 

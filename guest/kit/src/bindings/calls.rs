@@ -145,8 +145,9 @@ pub mod exports {
                     pub entries: _rt::Vec<EntryKind>,
                     /// `clients`: the groups of clients that see different entries, as a JSON array of pairs: a pattern of what clients
                     /// call themselves, in small letters, and the name of a group. The first pattern that fits a client counts. Weir
-                    /// asks about the entries once for each group, of which there are at most 8, and once for all other clients. What
-                    /// later versions may add.
+                    /// asks about the entries once for each group, of which there are at most 8, and once for all other clients.
+                    /// `input-schema`, with an empty value: calls of tools bring the input schema of the tool, where `request` is `body`.
+                    /// What later versions may add.
                     pub extensions: Extensions,
                 }
                 impl ::core::fmt::Debug for Interest {
@@ -186,7 +187,8 @@ pub mod exports {
                     pub name: ::core::option::Option<_rt::String>,
                     /// The labels that the policies before this one have added.
                     pub labels: _rt::Vec<(_rt::String, _rt::String)>,
-                    /// What later versions may add.
+                    /// `input-schema`: the input schema of the tool as its server listed it (`interest`). It is missing where Weir has no
+                    /// list of the tool, or the schema has over 128 KiB. What later versions may add.
                     pub extensions: Extensions,
                 }
                 impl ::core::fmt::Debug for Call {

@@ -10,17 +10,16 @@
 //! | `for` | `"auto"` (default): what the client that asks is known to need, and `"any"` for others; `"gemini"`, `"openai"`, `"anthropic"`; `"any"`: what all of them take; `"none"`: nothing is rewritten |
 //! | `clients` | patterns of what clients call themselves, and one of the words above for each; the longest that fits counts |
 //! | `rename` | whether properties get names that the vendor takes, and their own again in calls; otherwise such a tool is hidden |
-//! | `check` | whether arguments are checked against the schema that the server listed; no unless it is said |
+//! | `validate_arguments` | whether arguments are validated against the schema that the server listed; no unless it is said |
 //! | `description` | the longest description, in characters; 1024 unless it is said |
 
-mod check;
 mod family;
 mod names;
-mod originals;
 mod rewrite;
+mod validation;
 
 use family::Family;
-use weir_policy::{Settings, Upstream, calls::*, capability::log, json::Json};
+use weir_policy::{Settings, Upstream, calls::*, json::Json};
 
 struct Schema;
 
@@ -37,12 +36,12 @@ struct Policy {
     clients: Vec<(String, String)>,
     longest: usize,
     renames: bool,
-    checks: bool,
+    validates: bool,
 }
 
 fn read(text: &str) -> Result<Policy, String> {
     let settings = Settings::read(text);
-    let known = ["for", "clients", "rename", "check", "description"];
+    let known = ["for", "clients", "rename", "validate_arguments", "description"];
     if let Some(other) = settings.unknown(&known) {
         return Err(format!("there is no setting `{other}`; there are {}", known.join(", ")));
     }
@@ -68,8 +67,8 @@ fn read(text: &str) -> Result<Policy, String> {
     let longest = longest.ok_or("`description` is a number from 64 to 65536")?;
     let flag = |name: &str| settings.get(name).map_or(Some(false), Json::as_bool);
     let renames = flag("rename").ok_or("`rename` is true or false")?;
-    let checks = flag("check").ok_or("`check` is true or false")?;
-    Ok(Policy { family, clients, longest: usize::try_from(longest).unwrap_or(usize::MAX), renames, checks })
+    let validates = flag("validate_arguments").ok_or("`validate_arguments` is true or false")?;
+    Ok(Policy { family, clients, longest: usize::try_from(longest).unwrap_or(usize::MAX), renames, validates })
 }
 
 impl Policy {
@@ -81,9 +80,12 @@ impl Policy {
 
 impl Calls for Schema {
     fn wants(settings: String) -> Result<Interest, String> {
-        let Policy { clients, renames, checks, .. } = read(&settings)?;
+        let Policy { clients, renames, validates, .. } = read(&settings)?;
         let mut interest = Interest::in_entries([EntryKind::Tool]);
-        if renames || checks {
+        if validates {
+            interest = interest.with_input_schemas();
+        }
+        if renames || validates {
             interest = Interest { methods: vec!["tools/call".to_owned()], request: Detail::Body, ..interest };
         }
         Ok(interest.of_clients(clients.iter().map(|(pattern, name)| (&**pattern, &**name))))
@@ -95,10 +97,10 @@ impl Calls for Schema {
         let Some((policy, mut params)) = policy.zip(params) else { return Decision::allow() };
         let is_renamed = policy.renames && policy.family(&about.upstream).is_some_and(Family::has_plain_names);
         let is_restored = is_renamed && params.get_mut("arguments").is_some_and(names::restore);
-        if policy.checks
-            && let Err(why) = checked(&about, &params)
+        if policy.validates
+            && let Err(why) = validate(&about, &params, is_renamed)
         {
-            return Decision::deny(format!("the arguments do not fit the schema of the tool: {why}"));
+            return Decision::deny(format!("the arguments are not valid: {why}"));
         }
         if is_restored { Decision::replace(params.to_string()) } else { Decision::allow() }
     }
@@ -116,24 +118,19 @@ impl Calls for Schema {
                 Err(why) => EntryVerdict::Hide(format!("the schema of {} cannot be rewritten: {why}", entry.name)),
             },
         };
-        let policy = read(&of.settings);
-        if policy.as_ref().is_ok_and(|policy| policy.checks)
-            && let Err(why) = originals::keep(&entries)
-        {
-            log::warn(&format!("not all schemas are kept, so some arguments are not checked: {why}"));
-        }
-        match policy {
+        match read(&of.settings) {
             Ok(policy) => entries.iter().map(|entry| verdict(&policy, entry)).collect(),
             Err(why) => entries.iter().map(|_| EntryVerdict::Hide(why.clone())).collect(),
         }
     }
 }
 
-/// What is wrong with the arguments of a call, as far as the tool's own schema is known.
-fn checked(about: &Call, params: &Json) -> Result<(), String> {
-    let Some(schema) = about.name.as_deref().and_then(originals::of) else { return Ok(()) };
+/// Why the arguments of a call are not valid, where the schema is known. With `is_renamed` the model knows other names.
+fn validate(about: &Call, params: &Json, is_renamed: bool) -> Result<(), String> {
+    let Some(schema) = about.input_schema().and_then(Json::parse) else { return Ok(()) };
     let none = Json::Object(Vec::new());
-    check::arguments(&schema, params.get("arguments").unwrap_or(&none))
+    let arguments = params.get("arguments").filter(|arguments| **arguments != Json::Null);
+    validation::arguments(&schema, arguments.unwrap_or(&none), is_renamed)
 }
 
 /// The tool as the family takes it; none if it is that already.
