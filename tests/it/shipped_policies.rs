@@ -303,6 +303,43 @@ async fn arguments_are_checked_against_the_schema_that_the_server_listed() {
     }
 }
 
+/// Each has lists of their own, so the schema of one is no business of the other.
+#[tokio::test]
+async fn arguments_are_validated_against_the_schema_that_their_caller_was_shown() {
+    const AUDIENCE: &str = "https://weir.example/mcp";
+    let offer = |project: &str| {
+        let schema = json!({ "type": "object", "properties": { "project": { "enum": [project] } } });
+        let lists = json!({ "tools/list": [{ "name": "open", "inputSchema": schema }] });
+        Offer { lists, tools: vec!["open".to_owned()], modern: false, ..Offer::default() }
+    };
+    let (issuer, stub) = (Issuer::start().await, Stub::offering(offer("of ada")).await);
+    let folder = tempfile::tempdir().unwrap();
+    let credentials = folder.path().join("credentials.wasm");
+    std::fs::write(&credentials, weir_guests::MINIMAL).unwrap();
+    let config = format!("[auth]\nissuer = {:?}\naudience = {AUDIENCE:?}\n", issuer.issuer())
+        + &stub.config("u")
+        + &format!("owner = \"principal\"\n[[upstreams.u.policies]]\ncomponent = {credentials:?}\n")
+        + &policy("u", "schema", "{ validate_arguments = true }");
+    let gateway = Gateway::start(&config).await;
+    let client = |who: &str| {
+        let mut claims = issuer.claims(who, AUDIENCE);
+        claims["team"] = json!("blue");
+        Client::modern(&gateway, "/mcp").with_token(&issuer.sign(&claims))
+    };
+    let (ada, eve) = (client("ada"), client("eve"));
+    assert_eq!(ada.list("tools/list", "tools").await.len(), 1);
+    stub.offer(offer("of eve"));
+    assert_eq!(eve.list("tools/list", "tools").await.len(), 1);
+    for (client, own, other) in [(&ada, "of ada", "of eve"), (&eve, "of eve", "of ada")] {
+        client.call("u__open", json!({ "project": own })).await;
+        let call = json!({ "name": "u__open", "arguments": { "project": other } });
+        let answer = client.ask("tools/call", call).await;
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains(own) && !text.contains(other), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn a_client_hears_of_a_change_that_others_do_not_see() {
     let stub = Stub::offering(dated(&json!(["string", "null"]))).await;
