@@ -16,6 +16,8 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
+use crate::wait;
+
 /// Takes records, spans and metrics until it is dropped.
 pub struct Collector {
     address: SocketAddr,
@@ -67,7 +69,7 @@ impl Collector {
     /// # Panics
     /// When it is not free.
     pub async fn at(address: SocketAddr) -> Self {
-        let listener = TcpListener::bind(address).await.expect("the address is free");
+        let listener = wait::listener(address).await;
         let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::<Mutex<Shared>>::default();
         let server = tokio::spawn(serve(listener, Arc::clone(&shared))).abort_handle();

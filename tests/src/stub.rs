@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
 use self::body::Body;
+use crate::wait;
 
 mod answer;
 mod body;
@@ -260,13 +261,13 @@ impl Stub {
     /// Starts one at an address, where another may have been before.
     ///
     /// # Panics
-    /// When the address is taken.
+    /// When the address stays taken.
     pub async fn at(address: SocketAddr, offer: Offer) -> Self {
         Self::made(address, offer, None).await
     }
 
     async fn made(address: SocketAddr, offer: Offer, door: Option<door::Door>) -> Self {
-        let listener = TcpListener::bind(address).await.expect("the address is free");
+        let listener = wait::listener(address).await;
         let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared {
             door,

@@ -1,8 +1,10 @@
 //! Waiting for a condition, never for a time.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long anything may take that is expected to happen. Generous: the machine may be busy with other tests.
@@ -30,6 +32,21 @@ pub async fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T
             return found;
         }
         assert!(Instant::now() < end, "waited {PATIENCE:?} in vain until {what}");
+        sleep(PAUSE).await;
+    }
+}
+
+/// Listens at an address. A connection may have its port for a while: it is one of those that the system gives out.
+///
+/// # Panics
+/// When it is taken for longer than [`PATIENCE`].
+pub async fn listener(address: SocketAddr) -> TcpListener {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return listener,
+            Err(why) => assert!(Instant::now() < end, "nobody can listen at {address}: {why}"),
+        }
         sleep(PAUSE).await;
     }
 }
