@@ -2,10 +2,18 @@
 package export_weir_policy_calls
 
 import (
+	"runtime/debug"
+
 	wit "go.bytecodealliance.org/pkg/wit/types"
 	"wit_component/weir_policy_calls"
 	"wit_component/weir_policy_types"
 )
+
+// Each question has an instance of its own, so its memory need not be collected. A collection could also begin where the
+// contract allows no call but for memory.
+func init() {
+	debug.SetGCPercent(-1)
+}
 
 // Wants says what it wants to see. What it does not want to see never crosses to it.
 func Wants(settings string) wit.Result[weir_policy_calls.Interest, string] {

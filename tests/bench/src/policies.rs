@@ -48,7 +48,8 @@ struct QuestionTime {
     facts: &'static str,
     native: Option<f64>,
     fresh: f64,
-    reused: f64,
+    /// None where the memory of one instance does not last for all questions.
+    reused: Option<f64>,
 }
 
 /// The p99 of calls to another upstream beside a guest, microseconds.
@@ -65,7 +66,8 @@ impl fmt::Display for PolicyFigures {
         writeln!(f, "| --- | --- | ---: | ---: | ---: |")?;
         for QuestionTime { policy, facts, native, fresh, reused } in &self.questions {
             let native = native.map(|native| format!("{native:.2}")).unwrap_or_default();
-            writeln!(f, "| {policy} | {facts} | {native} | {fresh:.1} | {reused:.1} |")?;
+            let reused = reused.map(|reused| format!("{reused:.1}")).unwrap_or_default();
+            writeln!(f, "| {policy} | {facts} | {native} | {fresh:.1} | {reused} |")?;
         }
         writeln!(f, "\nA decision that is kept takes {:.0} ns.", self.kept_ns)?;
         let mib = self.bytes as f64 / 1_048_576.0;
@@ -87,13 +89,16 @@ pub(crate) async fn measure(place: &Place, window: Duration) -> Result<PolicyFig
         let about = json!({ "upstream": { "name": "docs" }, "secrets": ["token"], "principal": principal(&claims) });
         questions.push(QuestionTime {
             native: Some(native(&claims)),
-            ..question(place, "weir:bearer", "bearer, Rust", (facts, &about))?
+            ..question(place, "weir:bearer", "bearer, Rust", (facts, &about), true)?
         });
-        for (language, folder) in [("JavaScript", "javascript"), ("Go", "go"), ("Python", "python")] {
+        // A policy in Go collects no memory.
+        for (language, folder, reuse) in
+            [("JavaScript", "javascript", true), ("Go", "go", false), ("Python", "python", true)]
+        {
             note(&format!("a policy in {language}"));
             let about = json!({ "upstream": { "name": "docs" }, "principal": principal(&claims) });
             let policy = format!("example, {language}");
-            let timed = built(place, folder).and_then(|file| question(place, &file, &policy, (facts, &about)));
+            let timed = built(place, folder).and_then(|file| question(place, &file, &policy, (facts, &about), reuse));
             match timed {
                 Ok(time) => questions.push(time),
                 Err(why) => missing.push(format!("{policy}: {why:#}")),
@@ -169,11 +174,13 @@ fn question(
     component: &str,
     policy: &str,
     (facts, about): (&'static str, &Value),
+    reuse: bool,
 ) -> Result<QuestionTime> {
     let ask = |reuse: bool| -> Result<f64> {
         time_after(&bench(place, component, ("decide", &json!({}), about), reuse)?, "median ")
     };
-    Ok(QuestionTime { policy: policy.to_owned(), facts, native: None, fresh: ask(false)?, reused: ask(true)? })
+    let reused = reuse.then(|| ask(true)).transpose()?;
+    Ok(QuestionTime { policy: policy.to_owned(), facts, native: None, fresh: ask(false)?, reused })
 }
 
 /// What `weir policy bench` says of one question.
