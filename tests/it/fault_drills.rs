@@ -49,6 +49,7 @@ short![
     upgrade,
     reloads,
     replicas_killed,
+    replicas_rolled,
     store_restarts,
     store_fails_over,
     store_cut_off,

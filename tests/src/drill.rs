@@ -160,6 +160,7 @@ drills![
     gateway_faults::upgrade,
     gateway_faults::reloads,
     replica_faults::replicas_killed,
+    replica_faults::replicas_rolled,
     replica_faults::store_restarts,
     replica_faults::store_fails_over,
     replica_faults::store_cut_off,

@@ -79,9 +79,9 @@ impl Replicas {
         Self::start(scale, &vec![url.to_owned(); scale.gateways], &[]).await
     }
 
-    /// Ends one as a crash would, and starts it again.
-    async fn kill(&mut self, number: usize) {
-        self.gateways[number].signal(Signal::KILL);
+    /// Ends one, and starts it again.
+    async fn restart(&mut self, number: usize, signal: Signal) {
+        self.gateways[number].signal(signal);
         self.gateways[number].end().await;
         self.gateways[number] = self.starts[number].start().await;
     }
@@ -128,8 +128,22 @@ pub(super) async fn replicas_killed(scale: Scale) -> Result {
         .drill(Tolerance::Broken, async |replicas: &mut Replicas| {
             for kill in 0..scale.kills as usize {
                 let next = Instant::now() + scale.kill_pause;
-                replicas.kill(kill % scale.gateways).await;
+                replicas.restart(kill % scale.gateways, Signal::KILL).await;
                 tokio::time::sleep_until(next).await;
+            }
+        })
+        .await
+}
+
+/// A new version is rolled out: one after the other is told to end, and the next one only when it is back.
+pub(super) async fn replicas_rolled(scale: Scale) -> Result {
+    let redis = Redis::start().await;
+    let replicas = Replicas::at(scale, &redis.url()).await;
+    replicas
+        .drill(Tolerance::Nothing, async |replicas: &mut Replicas| {
+            for number in 0..scale.gateways * scale.times as usize {
+                replicas.restart(number % scale.gateways, Signal::TERM).await;
+                sleep(scale.outage).await;
             }
         })
         .await
@@ -218,7 +232,7 @@ pub(super) async fn clocks_differ(scale: Scale) -> Outcome {
         .drill(Tolerance::Broken, async |replicas: &mut Replicas| {
             sleep(scale.store_outage).await;
             for number in 0..2 {
-                replicas.kill(number).await;
+                replicas.restart(number, Signal::KILL).await;
                 sleep(scale.outage).await;
             }
         })

@@ -79,16 +79,16 @@ impl Validator<'_> {
         if *value == Json::Null && schema.get("nullable").and_then(Json::as_bool) == Some(true) {
             return Ok(());
         }
-        for (keyword, says) in schema.members() {
-            match (keyword.as_str(), says) {
+        for (keyword, expected) in schema.members() {
+            match (keyword.as_str(), expected) {
                 ("allOf", Json::Array(parts)) => parts.iter().try_for_each(|part| self.validate(part, value))?,
-                ("anyOf" | "oneOf", Json::Array(forms)) => self.any(forms, value)?,
+                ("anyOf" | "oneOf", Json::Array(forms)) => self.any_of(forms, value)?,
                 ("required", Json::Array(required)) if value.is_object() => self.required(required, value)?,
-                _ if !self.spend(says.elements().len()) || satisfies(keyword, says, value) => {}
+                _ if !self.spend(expected.elements().len()) || satisfies(keyword, expected, value) => {}
                 _ => {
-                    let mut says = says.to_string();
-                    cut(&mut says, QUOTED);
-                    return Err(Invalid::here(format!("does not satisfy `{keyword}`: {says}")));
+                    let mut expected = expected.to_string();
+                    cut(&mut expected, QUOTED);
+                    return Err(Invalid::here(format!("does not satisfy `{keyword}`: {expected}")));
                 }
             }
         }
@@ -100,7 +100,7 @@ impl Validator<'_> {
     }
 
     /// Whether a value has one of several forms. Whether it has two is not looked at.
-    fn any(&mut self, forms: &[Json], value: &Json) -> Result<(), Invalid> {
+    fn any_of(&mut self, forms: &[Json], value: &Json) -> Result<(), Invalid> {
         let null = Json::from("null");
         let mut first = None;
         for form in forms {
@@ -118,7 +118,7 @@ impl Validator<'_> {
             return Ok(());
         }
         let missing = required.iter().filter_map(Json::as_text).find(|name| value.get(name).is_none());
-        let why = |name| Invalid::here(format!("has no `{}`, which is required", self.shown(name)));
+        let why = |name| Invalid::here(format!("has no `{}`, which is required", self.model_name(name)));
         missing.map_or(Ok(()), |name| Err(why(name)))
     }
 
@@ -135,7 +135,7 @@ impl Validator<'_> {
             let is_last = object.get(name).is_some_and(|last| std::ptr::eq(last, value));
             let property = properties.and_then(|properties| properties.get(name)).or(other);
             if let Some(property) = property.filter(|_| is_last) {
-                self.validate(property, value).map_err(|why| why.below(&format!(".{}", self.shown(name))))?;
+                self.validate(property, value).map_err(|why| why.below(&format!(".{}", self.model_name(name))))?;
             }
         }
         Ok(())
@@ -157,33 +157,33 @@ impl Validator<'_> {
     }
 
     /// A name as the model knows it.
-    fn shown(&self, name: &str) -> String {
+    fn model_name(&self, name: &str) -> String {
         let written = (self.is_renamed && !names::is_plain(name)).then(|| names::written(name)).flatten();
         written.unwrap_or_else(|| name.to_owned())
     }
 }
 
 /// Whether a value satisfies a keyword that needs no other schema.
-fn satisfies(keyword: &str, says: &Json, value: &Json) -> bool {
-    let size = || size(keyword, value).zip(says.as_number());
-    let whole = || whole(value).zip(whole(says));
-    match (keyword, says) {
-        ("type", Json::Array(types)) => types.is_empty() || types.iter().any(|one| is_of(one, value)),
-        ("type", one) => is_of(one, value),
+fn satisfies(keyword: &str, expected: &Json, value: &Json) -> bool {
+    let size = || size(keyword, value).zip(expected.as_number());
+    let integers = || integer(value).zip(integer(expected));
+    match (keyword, expected) {
+        ("type", Json::Array(types)) => types.is_empty() || types.iter().any(|one| has_type(value, one)),
+        ("type", one) => has_type(value, one),
         ("enum", Json::Array(values)) => values.iter().any(|one| equal(one, value)),
         ("const", one) => equal(one, value),
         ("minLength" | "minItems" | "minProperties", _) => size().is_none_or(|(size, least)| size >= least),
         ("maxLength" | "maxItems" | "maxProperties", _) => size().is_none_or(|(size, most)| size <= most),
-        ("minimum", _) => whole().is_none_or(|(number, bound)| number >= bound),
-        ("maximum", _) => whole().is_none_or(|(number, bound)| number <= bound),
-        ("exclusiveMinimum", _) => whole().is_none_or(|(number, bound)| number > bound),
-        ("exclusiveMaximum", _) => whole().is_none_or(|(number, bound)| number < bound),
+        ("minimum", _) => integers().is_none_or(|(number, bound)| number >= bound),
+        ("maximum", _) => integers().is_none_or(|(number, bound)| number <= bound),
+        ("exclusiveMinimum", _) => integers().is_none_or(|(number, bound)| number > bound),
+        ("exclusiveMaximum", _) => integers().is_none_or(|(number, bound)| number < bound),
         _ => true,
     }
 }
 
 /// Whether a value is of a type. Every value is of an unknown type.
-fn is_of(name: &Json, value: &Json) -> bool {
+fn has_type(value: &Json, name: &Json) -> bool {
     match name.as_text().unwrap_or_default() {
         "object" => value.is_object(),
         "array" => matches!(value, Json::Array(_)),
@@ -214,15 +214,15 @@ fn size(keyword: &str, value: &Json) -> Option<u64> {
     u64::try_from(size).ok()
 }
 
-fn whole(value: &Json) -> Option<i64> {
+fn integer(value: &Json) -> Option<i64> {
     let Json::Number(digits) = value else { return None };
     digits.parse().ok()
 }
 
-/// Whether two values may be equal: numbers that are not whole are written in many ways.
+/// Whether two values may be equal. A number that is no integer can be written in many ways.
 fn equal(one: &Json, other: &Json) -> bool {
     match (one, other) {
-        (Json::Number(_), Json::Number(_)) => whole(one).zip(whole(other)).is_none_or(|(one, other)| one == other),
+        (Json::Number(_), Json::Number(_)) => integer(one).zip(integer(other)).is_none_or(|(one, other)| one == other),
         (Json::Array(ones), Json::Array(others)) => {
             ones.len() == others.len() && ones.iter().zip(others).all(|(one, other)| equal(one, other))
         }
