@@ -65,7 +65,7 @@ async fn http_modern() {
 /// the wrong gateway.
 struct Balanced {
     _redis: Redis,
-    _gateways: Vec<Gateway>,
+    gateways: Vec<Gateway>,
     balancer: Balancer,
 }
 
@@ -85,7 +85,7 @@ impl Balanced {
         }
         let addresses: Vec<_> = gateways.iter().map(Gateway::address).collect();
         let balancer = Balancer::start_kind(kind, free_port(), &addresses).await;
-        Self { _redis: redis, _gateways: gateways, balancer }
+        Self { _redis: redis, gateways, balancer }
     }
 
     async fn two(upstreams: &str) -> Self {
@@ -128,6 +128,10 @@ async fn stdio_through_two_gateways() {
     let verdict = run(&gateways.balancer.url("/mcp/fixture"), LEGACY, Some(&baseline())).await;
     assert!(verdict.accepted, "not as tests/conformance.yaml says:\n{}", verdict.output);
     report(&verdict);
+    for gateway in &gateways.gateways {
+        starts_the_process_of_the_suite(gateway).await;
+    }
+    gateways.pass("/mcp/fixture", MODERN).await;
 }
 
 #[tokio::test]
@@ -135,6 +139,16 @@ async fn beside_another_upstream_through_two_gateways() {
     let (modern, legacy) = tokio::join!(Peer::fixture("modern"), Peer::fixture("legacy"));
     let gateways = Balanced::two(&[modern.config("modern"), legacy.config("legacy")].concat()).await;
     gateways.pass("/mcp/modern", LEGACY).await;
+}
+
+/// At the endpoint of several upstreams, one of which offers what the suite asks for.
+#[tokio::test]
+async fn at_a_toolset_through_two_gateways() {
+    let (fixture, other) = tokio::join!(Peer::fixture("legacy"), Peer::everything());
+    let toolset = "[toolsets.suite]\nupstreams = [\"fixture\", \"other\"]\nprefix = false\n";
+    let gateways = Balanced::two(&[&fixture.config("fixture"), &other.config("other"), toolset].concat()).await;
+    gateways.pass("/mcp/suite", LEGACY).await;
+    gateways.pass("/mcp/suite", MODERN).await;
 }
 
 #[tokio::test]
@@ -179,17 +193,21 @@ async fn http_legacy_for_modern_clients() {
     assert_all(&run(&gateway.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
 }
 
+/// The suite gives a call 600 ms, and to start an interpreter is not what it measures: those who say the same of themselves
+/// share a process.
+async fn starts_the_process_of_the_suite(gateway: &Gateway) {
+    let suite = json!({ "io.modelcontextprotocol/clientInfo": { "name": "conformance-client", "version": "1.0.0" } });
+    let call = with_meta(json!({ "name": "test_simple_text", "_meta": suite }), &json!({ "elicitation": {} }));
+    let (id, request) = Client::modern(gateway, "/mcp/fixture").request_with("tools/call", call);
+    let answer = answer(gateway.send(request).await, id).await;
+    assert!(answer["result"].is_object(), "{answer}");
+}
+
 #[tokio::test]
 async fn stdio_legacy_for_modern_clients() {
     let gateway = Gateway::start(&Launch::fixture("legacy").config("fixture")).await;
     gateway.healthy(&["fixture"]).await;
-    // The suite gives a call 600 ms, and to start an interpreter is not what it measures: those who say the same of
-    // themselves share a process.
-    let suite = json!({ "io.modelcontextprotocol/clientInfo": { "name": "conformance-client", "version": "1.0.0" } });
-    let call = with_meta(json!({ "name": "test_simple_text", "_meta": suite }), &json!({ "elicitation": {} }));
-    let (id, request) = Client::modern(&gateway, "/mcp/fixture").request_with("tools/call", call);
-    let answer = answer(gateway.send(request).await, id).await;
-    assert!(answer["result"].is_object(), "{answer}");
+    starts_the_process_of_the_suite(&gateway).await;
     assert_all(&run(&gateway.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
 }
 
