@@ -235,6 +235,12 @@ impl Replicas {
         Ok(())
     }
 
+    /// Reads them, unless that was a moment ago: whoever makes ids up costs the store no more than that.
+    async fn read_again(&self) -> bool {
+        let is_due = self.read_at.lock().is_none_or(|at| at.elapsed() >= READ_AGAIN);
+        is_due && self.read().await.is_ok()
+    }
+
     /// Forgets the gateways that the store has no more, unless they answer: one that is cut off from the store alone still
     /// serves.
     async fn forget_ended(&self) {
@@ -279,6 +285,15 @@ impl Replicas {
         Ok(self.store.gateways().await?.contains(gateway))
     }
 
+    /// The other gateways that serve. Those that have begun last, which end last, come first.
+    pub async fn others(&self) -> Vec<Replica> {
+        self.read_again().await;
+        let replica = |(id, seen): (&String, &SeenReplica)| Replica { id: id.clone(), address: seen.address.clone() };
+        let mut others: Vec<_> = self.serving.borrow().iter().map(replica).filter(|other| *other != self.me).collect();
+        others.sort_unstable_by(|one, other| other.id.cmp(&one.id));
+        others
+    }
+
     /// Another gateway that serves, by its id.
     pub async fn other(&self, id: &str) -> Option<Replica> {
         if id == self.me.id {
@@ -286,15 +301,15 @@ impl Replicas {
         }
         let known = |serving: &HashMap<String, SeenReplica>| serving.get(id).map(|seen| seen.address.clone());
         let mut address = known(&self.serving.borrow());
-        // One that has just begun is not known yet. Whoever makes ids up costs the store no more than that.
-        let is_due = || self.read_at.lock().is_none_or(|at| at.elapsed() >= READ_AGAIN);
-        if address.is_none() && is_due() && self.read().await.is_ok() {
+        // One that has just begun is not known yet.
+        if address.is_none() && self.read_again().await {
             address = known(&self.serving.borrow());
         }
         Some(Replica { id: id.to_owned(), address: address? })
     }
 
-    /// Resolves when a gateway does not serve any more: it has not said so for a while, and does not answer.
+    /// Resolves when a gateway does not serve any more: it has not said so for a while, and does not answer. Who only
+    /// connects to it by then has found that out already.
     pub async fn lost(&self, gateway: &Replica) {
         // One that has just begun, or that was cut off from the store before this one began, is not known yet.
         self.serving.send_if_modified(|serving| {
@@ -304,6 +319,7 @@ impl Replicas {
         });
         // This side is never closed.
         let _ = self.serving.subscribe().wait_for(|serving| !serving.contains_key(&gateway.id)).await;
+        tokio::time::sleep(CONNECT).await;
     }
 
     /// Whether a gateway was where this one is reached now, and has ended.

@@ -49,7 +49,7 @@ use authorization::AuthorizationServer;
 use connect::Connect;
 use listen::{Handler, HttpExchange};
 use origin_check::OriginCheck;
-use session_owner::Whereabouts;
+use session_owner::{Sought, Whereabouts};
 
 /// What answers requests.
 pub struct App {
@@ -151,8 +151,8 @@ impl App {
         // Before anything is said of what there is.
         let mut beside = self.streams.beside(exchange.path(), exchange.query());
         // Boxed, as what follows it: few requests are for what another gateway has.
-        let wanted = self.proxy.registry().and_then(|registry| Some((registry, self.wanted(exchange)?)));
-        if let Some((registry, wanted)) = &wanted
+        let sought = self.proxy.registry().map(|registry| (registry, self.sought(exchange)));
+        if let Some((registry, Sought::Elsewhere(wanted))) = &sought
             && beside.is_none()
         {
             beside = Box::pin(registry.stream_path(wanted.stream())).await;
@@ -160,13 +160,15 @@ impl App {
         if !self.authn.admit(exchange, beside.as_deref()).await {
             return None;
         }
-        if let Some((_, wanted)) = wanted {
-            match on_heap(|| self.at_owner(wanted, exchange)).await {
-                Whereabouts::Here => {}
+        let _hold = match sought {
+            None => None,
+            Some((_, Sought::Here(hold))) => hold,
+            Some((_, Sought::Elsewhere(wanted))) => match on_heap(|| self.at_owner(wanted, exchange)).await {
+                Whereabouts::Here(hold) => hold,
                 Whereabouts::Answered => return None,
                 Whereabouts::Refused(answer) => return Some(*answer),
-            }
-        }
+            },
+        };
         self.answer_admitted(exchange).await
     }
 

@@ -17,7 +17,10 @@ mod table;
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -45,7 +48,7 @@ pub use registry::{Claim, SessionRegistry};
 pub use replay::{
     Left, MirrorQueue, MirroredEvent, Replay, ReplayMemory, ReplayStreams, ReplayWriter, ReplayedEvent, ResumePoint,
 };
-pub use running::{RunningGuard, RunningRequest};
+pub use running::{RunningGuard, RunningRequest, SessionHold};
 pub use stateless::{StatelessState, WORK, WatchGrant, WatchRequest, WatchedUpstream};
 pub use table::Sessions;
 
@@ -166,6 +169,8 @@ pub struct Session {
     /// What a newer Weir has written of it.
     newer: OnceLock<Box<serde_json::Map<String, serde_json::Value>>>,
     running: RunningRequests,
+    /// How many requests have come for it and are not answered yet.
+    holds: AtomicUsize,
     questions: Mutex<ClientQuestions>,
     /// How it stands in the store; none if no other gateway can find it.
     registration: Mutex<Option<Registration>>,
@@ -253,6 +258,7 @@ impl Session {
             awaited_approvals: Mutex::default(),
             newer: OnceLock::new(),
             running: RunningRequests::default(),
+            holds: AtomicUsize::new(0),
             questions: Mutex::default(),
             registration: Mutex::default(),
             seen: Mutex::new(Instant::now()),
@@ -426,9 +432,9 @@ impl Session {
         self.awaited_approvals.lock().retain(|(_, known)| known != id);
     }
 
-    /// Whether a request of the client runs.
+    /// Whether a request of the client runs, or has just come.
     pub fn is_busy(&self) -> bool {
-        !self.running.is_empty()
+        self.holds.load(Ordering::Relaxed) > 0 || !self.running.is_empty()
     }
 
     /// Whether one runs at this upstream.

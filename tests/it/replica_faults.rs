@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::{
+    net::TcpStream,
     task::JoinSet,
     time::{Instant, sleep},
 };
@@ -301,9 +302,34 @@ async fn no_session_is_unknown_while_its_gateway_leaves_it() {
     let is_well = |answer: &&String| answer.contains("the end") || answer.starts_with("503 Some");
     let unwell: Vec<_> = answers.iter().filter(|answer| !is_well(answer)).collect();
     assert!(unwell.is_empty(), "{} of {}: {:?}", unwell.len(), answers.len(), unwell.first());
+    let put_off = answers.iter().filter(|answer| answer.starts_with("503")).count();
+    assert!(put_off < answers.len() / 2, "{put_off} of {} have to come again", answers.len());
     for client in &clients {
         echoes_soon(&other, client).await;
     }
+    assert!(one.end().await.success());
+}
+
+#[tokio::test]
+async fn what_still_comes_to_a_gateway_that_ends_is_answered_by_one_that_stays() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    let [mut one, other] = pair(&redis, &stub.config("stub")).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    let mut late = Vec::new();
+    for _ in 0..2 {
+        late.push(TcpStream::connect(one.address()).await.unwrap());
+    }
+    // The gateway has the others by the time that it has this one.
+    echoes(&one, &client).await;
+    one.signal(Signal::TERM);
+    one.logs("stopping").await;
+    for stream in late {
+        let (id, request) = call(&client, "echo");
+        let response = request.send_over(stream).await;
+        assert_eq!(response.status, 200, "{} {}", one.log(), other.log());
+        assert_eq!(answer(response, id).await["result"]["content"][0]["text"], "the end");
+    }
+    other.logs("goes on here").await;
     assert!(one.end().await.success());
 }
 

@@ -127,6 +127,23 @@ impl Request {
             socket.connect(address).await?
         };
         stream.set_nodelay(true)?;
+        self.try_send_over(stream).await
+    }
+
+    /// Sends it as the only request of a connection, and awaits the head of the answer.
+    ///
+    /// # Panics
+    /// As [`send`](Self::send).
+    pub async fn send_over(self, stream: TcpStream) -> Response {
+        let what = format!("the answer to {} {}", self.method, self.path);
+        match within(&what, self.try_send_over(stream)).await {
+            Ok(response) => response,
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+
+    async fn try_send_over(self, stream: TcpStream) -> Result<Response, Box<dyn std::error::Error + Send + Sync>> {
+        let address = stream.peer_addr()?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let connection = Connection(tokio::spawn(async move { drop(connection.await) }).abort_handle());
 

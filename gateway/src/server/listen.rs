@@ -10,7 +10,9 @@
 //! - `services/listening.rs`, `run_endpoint`: a TLS handshake has sixty seconds, is counted nowhere, and its failure is
 //!   an error in the log for whoever connects. Here it is part of the connection (`a_handshake_must_come_in_time`).
 //! - The same spawns connections and forgets them. Here they have an owner, which ends them
-//!   (`what_rests_is_closed_at_once_and_what_runs_may_finish`, `what_does_not_finish_is_dropped`).
+//!   (`what_rests_is_closed_soon_and_what_runs_may_finish`, `what_does_not_finish_is_dropped`).
+//! - The same, at the shutdown: what waits to be accepted is reset. Here [`Acceptor`] takes it
+//!   (`who_has_connected_before_the_stop_is_answered`).
 //! - `apps/mod.rs`, the `ServerApp` that each `HttpServerApp` is: it waits for 24 bytes to tell HTTP/2 from HTTP/1.1, and
 //!   a whole request may have 18 (`bodies_come_in_any_shape`). It makes the session of the bare stream, so nothing can
 //!   stand between them to limit a head or look behind a byte that came early.
@@ -24,6 +26,7 @@
 //! So the loops over requests ([`plain`], [`multiplexed`]) are Weir's. The protocols themselves, from the first byte to
 //! the last, are pingora's sessions over [`wire`].
 
+mod accept;
 mod alarm;
 mod certificate;
 mod exchange;
@@ -37,7 +40,7 @@ use std::{
     fs::{self, Permissions},
     future::poll_fn,
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener},
     os::{
         fd::{IntoRawFd, RawFd},
         unix::{fs::PermissionsExt, net::UnixListener},
@@ -51,13 +54,11 @@ use std::{
 
 use ::http::StatusCode;
 use arc_swap::ArcSwap;
-use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use pingora_core::{
-    apps::ServerApp,
     listeners::{ALPN, L4BufferSettings, ListenerConfig},
-    protocols::{GetSocketDigest, Stream, l4::stream::Stream as Socket},
+    protocols::{Stream, l4::stream::Stream as Socket},
     server::{Fds, ListenFds, ShutdownWatch},
     services::{Service as _, listening::Service},
 };
@@ -80,6 +81,7 @@ pub use certificate::ClientCertificate;
 pub use exchange::{BodyError, HttpExchange};
 pub use tls::TlsFiles;
 
+use accept::Acceptor;
 use exchange::Peer;
 use wire::{ConnectionState, Wire};
 
@@ -88,6 +90,10 @@ const TURNED_AWAY: usize = 64;
 
 /// How long a client that has just connected has to begin its first request when the gateway stops.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// How long connections that rest stay open when the gateway stops. A balancer that keeps them, or another gateway, may just
+/// have sent a request; after its answer the connection ends. Where it is closed first, nobody knows whether that has run.
+const LAST_REQUEST: Duration = Duration::from_millis(500);
 
 /// How long a connection may take from pingora's accept loop to [`HttpServer`].
 const ACCEPTED: Duration = Duration::from_millis(50);
@@ -284,7 +290,7 @@ impl Listener {
 
     /// Serves until `shutdown` turns true (or its sender is gone) and the work that runs then is done, or its time over.
     ///
-    /// At the end nothing is left: connections that rest are closed at once, those that are busy after their answer,
+    /// At the end nothing is left: connections that rest are closed soon, those that are busy after their answer,
     /// and what is still running after the drain is dropped.
     pub async fn serve<H: Handler>(
         self,
@@ -293,10 +299,11 @@ impl Listener {
         sockets: ListenFds,
         shutdown: ShutdownWatch,
     ) {
-        *sockets.lock() = self.sockets;
         let mut server = HttpServer::new(handler, settings, self.tls);
         server.unix = self.unix.is_some();
-        let mut service = Service::new("weir".to_owned(), server);
+        let own = self.addresses.iter().filter_map(|address| self.sockets.get(&address.to_string()).copied());
+        let mut service = Service::new("weir".to_owned(), Acceptor::new(server, own, shutdown.clone()));
+        *sockets.lock() = self.sockets;
         if let Some(path) = self.unix {
             let config = ListenerConfig::uds(path).permissions(Permissions::from_mode(OWNER));
             service.add_listener(config.l4_buffer(L4BufferSettings::unbuffered()));
@@ -373,15 +380,9 @@ struct Connections {
     turned_away: JoinSet<()>,
 }
 
-#[async_trait]
-impl<H: Handler> ServerApp for HttpServer<H> {
+impl<H: Handler> HttpServer<H> {
     /// Serves a connection, unless there are too many.
-    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let stream: Box<Socket> = stream.into_any().downcast().ok()?;
-        let address = match self.unix {
-            true => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
-            false => *stream.get_socket_digest()?.peer_addr()?.as_inet()?,
-        };
+    fn take(self: &Arc<Self>, stream: Box<Socket>, address: SocketAddr, shutdown: &ShutdownWatch) {
         let peer = Peer::new(address);
         let permit = self.settings.connections.take(&peer.share, None);
         let mut open = self.open.lock();
@@ -407,16 +408,18 @@ impl<H: Handler> ServerApp for HttpServer<H> {
                 }
             }
         }
-        None
     }
 
     /// Ends all connections, once no more are accepted.
-    async fn cleanup(&self) {
+    async fn end(&self) {
         let end = Instant::now() + self.limits().drain;
         self.settings.close_after_answers();
         self.draining.store(true, Ordering::SeqCst);
-        self.open.lock().close_resting(false);
         sleep_until(end.min(Instant::now() + ACCEPTED)).await;
+        if timeout_at(end.min(Instant::now() + LAST_REQUEST), self.all_ended()).await.is_ok() {
+            return;
+        }
+        self.open.lock().close_resting(false);
         // A request may be on its way where a client has just connected.
         if timeout_at(end.min(Instant::now() + FIRST_REQUEST), self.all_ended()).await.is_ok() {
             return;

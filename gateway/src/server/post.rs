@@ -50,7 +50,7 @@ impl App {
                 {
                     // Boxed: few calls come back with answers, and every call would have room for it.
                     match Box::pin(self.at_waiting_call(registry, &message, exchange)).await {
-                        Whereabouts::Here => {}
+                        Whereabouts::Here(_) => {}
                         Whereabouts::Answered => return None,
                         Whereabouts::Refused(answer) => return Some(*answer),
                     }

@@ -18,11 +18,11 @@ use weir_mcp::{Era, InboundRequest, Message, classify::classify_bare, message::K
 
 use crate::{
     caller::{Caller, CallerRecord},
-    credential::Replica,
+    credential::{Replica, SessionRecord},
     http::{CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response},
     proxy::{Answer, CLIENT_GONE},
     replica::{ANSWERED_BY, MISDIRECTED, ReplicaError, Replicas},
-    session::{Claim, SessionRegistry},
+    session::{Claim, SessionHold, SessionRegistry},
 };
 
 use super::{
@@ -60,8 +60,8 @@ const PASSED_ON: [&str; 3] = ["GET", "POST", "DELETE"];
 
 /// Where a request is answered.
 pub(super) enum Whereabouts {
-    /// Here.
-    Here,
+    /// Here. A session stays until the hold is dropped.
+    Here(Option<SessionHold>),
     /// Another gateway has answered it.
     Answered,
     /// Nowhere, for this reason.
@@ -84,7 +84,15 @@ enum Carried {
     Again,
 }
 
-/// What a request is for.
+/// What a request is for, as far as this gateway knows.
+pub(super) enum Sought {
+    /// It is here, or nowhere. A session stays until the hold is dropped.
+    Here(Option<SessionHold>),
+    /// It may be at another gateway.
+    Elsewhere(Wanted),
+}
+
+/// What may be at another gateway.
 pub(super) struct Wanted {
     id: Vec<u8>,
     /// Whether another gateway can go on with it.
@@ -138,27 +146,33 @@ impl Forwarded {
 }
 
 impl App {
-    /// What a request is for that is not here, and may be at another gateway.
-    pub(super) fn wanted(&self, exchange: &HttpExchange) -> Option<Wanted> {
+    /// What a request is for, and whether that is here.
+    pub(super) fn sought(&self, exchange: &HttpExchange) -> Sought {
         if !PASSED_ON.contains(&exchange.method()) {
-            return None;
+            return Sought::Here(None);
         }
         if sse::is_beside(exchange.path()) {
-            let id = sse::session_id(exchange.query()).filter(|id| sse::may_be_id(id))?;
-            return (!self.streams.has(id)).then(|| Wanted { id: sse::registered(id), is_session: false });
+            let id = sse::session_id(exchange.query()).filter(|id| sse::may_be_id(id) && !self.streams.has(id));
+            let wanted = id.map(|id| Wanted { id: sse::registered(id), is_session: false });
+            return wanted.map_or(Sought::Here(None), Sought::Elsewhere);
         }
-        let id = exchange.value("mcp-session-id")?.as_bytes();
-        let is_legacy = matches!(classify_bare(&post::claims(exchange)), Ok(Era::Legacy));
-        (is_legacy && !self.proxy.sessions().has(id)).then(|| Wanted { id: id.to_vec(), is_session: true })
+        let Some(id) = exchange.value("mcp-session-id") else { return Sought::Here(None) };
+        if let Some(hold) = self.proxy.sessions().hold(id.as_bytes()) {
+            return Sought::Here(Some(hold));
+        }
+        match classify_bare(&post::claims(exchange)) {
+            Ok(Era::Legacy) => Sought::Elsewhere(Wanted { id: id.as_bytes().to_vec(), is_session: true }),
+            _ => Sought::Here(None),
+        }
     }
 
     /// Finds out where a request is answered, and has it answered there.
     pub(super) async fn at_owner(&self, wanted: Wanted, exchange: &mut HttpExchange) -> Whereabouts {
-        let Some(registry) = self.proxy.registry() else { return Whereabouts::Here };
+        let Some(registry) = self.proxy.registry() else { return Whereabouts::Here(None) };
         for attempt in 1..=TRIES {
             let record = match registry.find(&wanted.id).await {
                 Ok(Some(record)) => record,
-                Ok(None) => return Whereabouts::Here,
+                Ok(None) => return Whereabouts::Here(None),
                 Err(why) => return Whereabouts::refused(refusal::store_away(&why)),
             };
             // Where this gateway is the owner, the session is over, or comes here in this moment.
@@ -166,22 +180,47 @@ impl App {
                 match self.carry(registry.replicas(), owner, exchange, attempt < TRIES).await {
                     Carried::Done(whereabouts) => return whereabouts,
                     Carried::Again => continue,
-                    Carried::Gone if !wanted.is_session => return Whereabouts::Here,
+                    Carried::Gone if !wanted.is_session => return Whereabouts::Here(None),
                     Carried::Gone => {}
                 }
             }
             if *self.draining.borrow() {
-                return Whereabouts::refused(refusal::gateway_away("this gateway ends"));
+                return self.at_successor(registry, &wanted, exchange).await;
             }
-            let endpoint = |name: &str, caller: Option<&Arc<Caller>>| self.proxy.endpoint_of(name, caller);
-            match registry.claim(&wanted.id, record, self.proxy.sessions(), endpoint).await {
-                Ok(Claim::Taken | Claim::Unfit) => return Whereabouts::Here,
-                Ok(Claim::Lost) => {}
-                Ok(Claim::Full(full)) => return Whereabouts::refused(refusal::gateway_away(&full.to_string())),
-                Err(why) => return Whereabouts::refused(refusal::store_away(&why)),
+            if let Some(whereabouts) = self.claim(registry, &wanted, record).await {
+                return whereabouts;
             }
         }
         Whereabouts::refused(refusal::gateway_away("several gateways want its session at once"))
+    }
+
+    /// Has one of the gateways that stay take a session over, for this one ends.
+    async fn at_successor(
+        &self,
+        registry: &SessionRegistry,
+        wanted: &Wanted,
+        exchange: &mut HttpExchange,
+    ) -> Whereabouts {
+        registry.left(&wanted.id).await;
+        for gateway in registry.replicas().others().await.iter().take(TRIES) {
+            if let Carried::Done(whereabouts) = self.carry(registry.replicas(), gateway, exchange, false).await {
+                return whereabouts;
+            }
+        }
+        Whereabouts::refused(refusal::gateway_away("this gateway ends"))
+    }
+
+    /// Takes a session over. None if another gateway has been faster, or has been left it meanwhile.
+    async fn claim(&self, registry: &SessionRegistry, wanted: &Wanted, record: SessionRecord) -> Option<Whereabouts> {
+        let sessions = self.proxy.sessions();
+        let endpoint = |name: &str, caller: Option<&Arc<Caller>>| self.proxy.endpoint_of(name, caller);
+        match registry.claim(&wanted.id, record, sessions, endpoint).await {
+            Ok(Claim::Taken) => sessions.hold(&wanted.id).map(|hold| Whereabouts::Here(Some(hold))),
+            Ok(Claim::Unfit) => Some(Whereabouts::Here(None)),
+            Ok(Claim::Lost) => None,
+            Ok(Claim::Full(full)) => Some(Whereabouts::refused(refusal::gateway_away(&full.to_string()))),
+            Err(why) => Some(Whereabouts::refused(refusal::store_away(&why))),
+        }
     }
 
     /// Has the gateway answer a request at which its call waits for answers.
@@ -191,12 +230,13 @@ impl App {
         message: &Message,
         exchange: &mut HttpExchange,
     ) -> Whereabouts {
-        let Some(gateway) = self.proxy.waits_at(message) else { return Whereabouts::Here };
-        let Some(gateway) = registry.replicas().other(&gateway).await else { return Whereabouts::Here };
+        let Some(gateway) = self.proxy.waits_at(message) else { return Whereabouts::Here(None) };
+        let other = registry.replicas().other(&gateway).await;
+        let Some(gateway) = other else { return Whereabouts::Here(None) };
         exchange.keep_body(message.bytes().clone());
         match self.carry(registry.replicas(), &gateway, exchange, false).await {
             Carried::Done(whereabouts) => whereabouts,
-            Carried::Gone | Carried::Again => Whereabouts::Here,
+            Carried::Gone | Carried::Again => Whereabouts::Here(None),
         }
     }
 
@@ -212,7 +252,7 @@ impl App {
                 Carried::Done(Whereabouts::Refused(answer)) => {
                     return deliver::deliver(exchange, *answer, self.draining.subscribe()).await;
                 }
-                Carried::Done(Whereabouts::Here) | Carried::Gone | Carried::Again => {}
+                Carried::Done(Whereabouts::Here(_)) | Carried::Gone | Carried::Again => {}
             }
         }
         self.connect(exchange).await;
@@ -350,31 +390,41 @@ impl App {
         }
     }
 
-    /// Whether a request that another gateway has passed on can be answered here, or is meant for somebody else.
+    /// Holds the session of a request that another gateway has passed on, if it is for one.
     ///
     /// # Errors
     ///
-    /// The answer, where neither is so.
-    async fn is_owner(&self, exchange: &HttpExchange) -> Result<bool, Answer> {
-        let (Some(wanted), Some(registry)) = (self.wanted(exchange), self.proxy.registry()) else { return Ok(true) };
+    /// The answer, where it cannot be answered here: 421 if it is meant for somebody else.
+    async fn hold(&self, exchange: &HttpExchange) -> Result<Option<SessionHold>, Answer> {
+        let Some(registry) = self.proxy.registry() else { return Ok(None) };
         for _ in 0..TRIES {
+            let wanted = match self.sought(exchange) {
+                Sought::Here(hold) => return Ok(hold),
+                Sought::Elsewhere(wanted) => wanted,
+            };
             let found = registry.find(&wanted.id).await.map_err(|why| refusal::store_away(&why))?;
             let record = found.ok_or_else(refusal::session_unknown)?;
-            if !wanted.is_session || record.owner.as_ref() != Some(registry.replicas().me()) {
-                return Ok(false);
+            let (is_draining, me) = (*self.draining.borrow(), registry.replicas().me());
+            match &record.owner {
+                _ if !wanted.is_session => return Err(Answer::empty(MISDIRECTED)),
+                // It is on its way out. Whoever took it over now would not have what this gateway writes of it yet.
+                Some(owner) if owner == me && is_draining => {
+                    registry.left(&wanted.id).await;
+                    continue;
+                }
+                // It comes here in this moment, or has half come.
+                Some(owner) if owner == me => {}
+                // A gateway that ends has left it.
+                None if !is_draining => {}
+                _ => return Err(Answer::empty(MISDIRECTED)),
             }
-            // It comes here in this moment, or has half come.
-            let endpoint = |name: &str, caller: Option<&Arc<Caller>>| self.proxy.endpoint_of(name, caller);
-            match registry.claim(&wanted.id, record, self.proxy.sessions(), endpoint).await {
-                Ok(Claim::Taken) => return Ok(true),
-                Ok(Claim::Unfit) => return Err(refusal::session_unknown()),
-                Ok(Claim::Full(full)) => return Err(refusal::gateway_away(&full.to_string())),
-                Err(why) => return Err(refusal::store_away(&why)),
-                // It has been left to the others meanwhile.
-                Ok(Claim::Lost) => {}
+            match self.claim(registry, &wanted, record).await {
+                Some(Whereabouts::Here(hold)) => return Ok(hold),
+                Some(Whereabouts::Refused(answer)) => return Err(*answer),
+                Some(Whereabouts::Answered) | None => {}
             }
         }
-        Ok(false)
+        Err(refusal::gateway_away("its session comes and goes"))
     }
 }
 
@@ -399,11 +449,10 @@ impl Handler for ReplicaPort {
             let me = HeaderValue::from_str(&self.me.id).ok().map(|id| (ANSWERED_BY, id));
             return exchange.respond(MISDIRECTED, me.as_slice(), Bytes::new()).await;
         };
-        match Box::pin(self.app.is_owner(exchange)).await {
-            Ok(true) => {}
-            Ok(false) => return exchange.respond(MISDIRECTED, &[], Bytes::new()).await,
+        let _hold = match Box::pin(self.app.hold(exchange)).await {
+            Ok(hold) => hold,
             Err(refusal) => return deliver::deliver(exchange, refusal, self.app.draining.subscribe()).await,
-        }
+        };
         let Forwarded { caller, ends, peer, host, .. } = forwarded;
         let ends = ends.and_then(|millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
         exchange.speak_for(peer, host, caller.as_ref().map(CallerRecord::caller), ends);

@@ -39,6 +39,13 @@ const STREAM: Duration = Duration::from_secs(10 * 60);
 /// How many sessions may be taken over or written at once.
 const CLAIMS: usize = 64;
 
+/// How often a session is left while the store does not confirm it, and the pause between.
+const TRIES: u32 = 4;
+const LEFT_AGAIN: Duration = Duration::from_millis(250);
+
+/// How long one that waits for a session to be left lets others come first.
+const LEAVING: Duration = Duration::from_millis(50);
+
 /// How many sessions that have ended here are remembered.
 const ENDED: usize = 4096;
 
@@ -269,15 +276,43 @@ impl SessionRegistry {
 
     /// Leaves a session to the other gateways, for this one ends.
     pub async fn leave(&self, session: &Session, sessions: &Sessions) {
-        let _claiming = self.claim_of(session.id.as_bytes()).lock().await;
+        let mut claiming = self.claim_of(session.id.as_bytes()).lock().await;
         let known = session.registration.lock().as_ref().map(|known| known.version);
-        let (Some(version), Some(state)) = (known, session.state()) else { return };
+        let (Some(mut version), Some(state)) = (known, session.state()) else { return };
         session.set_registered(None, Duration::ZERO);
-        let (digest, known) = (session_digest(session.id.as_bytes()), (Some(version), false));
+        let digest = session_digest(session.id.as_bytes());
         // Whoever takes it over reads the copy of its streams then.
         sessions.memory().flush(&digest).await;
+        for _ in 0..TRIES {
+            let (store, known) = (self.replicas.store(), (Some(version), false));
+            if let Ok(Some(_)) = store.write_session(&digest, None, state.clone(), known, kept(sessions)).await {
+                return;
+            }
+            match self.own_version(&digest).await {
+                Ok(Some(own)) => version = own,
+                // It was left and nobody has confirmed that, or it is of another gateway by now.
+                Ok(None) => return,
+                Err(_) => {}
+            }
+            // Other sessions need not wait for the store as well.
+            drop(claiming);
+            tokio::time::sleep(LEFT_AGAIN).await;
+            claiming = self.claim_of(session.id.as_bytes()).lock().await;
+        }
         // One that cannot be told finds nobody where this gateway was.
-        drop(self.replicas.store().write_session(&digest, None, state, known, kept(sessions)).await);
+    }
+
+    /// Waits while a session that is on its way out is left to the other gateways.
+    pub async fn left(&self, id: &[u8]) {
+        // Whoever leaves it has come for the lock by then.
+        tokio::time::sleep(LEAVING).await;
+        drop(self.claim_of(id).lock().await);
+    }
+
+    /// The version of a session's record that is this gateway's own, such as one whose writing was not confirmed.
+    async fn own_version(&self, digest: &str) -> Result<Option<Version>, TokenStoreError> {
+        let record = self.replicas.store().session(digest).await?;
+        Ok(record.filter(|record| record.owner.as_ref() == Some(self.replicas.me())).map(|record| record.version))
     }
 
     /// Writes what has changed, time and again until it is dropped. `lost` is given sessions that are of another gateway by
@@ -333,9 +368,7 @@ impl SessionRegistry {
         let wrote = store.write_session(&digest, Some(me), state, known, kept).await;
         let mut version = wrote.inspect_err(|_| session.note_change())?;
         if version.is_none() {
-            // A write whose answer was lost is this gateway's own.
-            let record = store.session(&digest).await.inspect_err(|_| session.note_change())?;
-            version = record.filter(|record| record.owner.as_ref() == Some(me)).map(|record| record.version);
+            version = self.own_version(&digest).await.inspect_err(|_| session.note_change())?;
             session.note_change();
         }
         if let (Some(version), Some(known)) = (version, &mut *session.registration.lock()) {

@@ -43,6 +43,10 @@ pub struct RunningGuard {
     id: Box<[u8]>,
 }
 
+/// A request that has come for a session, which stays here until this is dropped.
+#[must_use]
+pub struct SessionHold(Arc<Session>);
+
 /// The requests that run, by the ids that the client gave them, raw.
 #[derive(Default)]
 pub(super) struct RunningRequests(Mutex<HashMap<Box<[u8]>, Arc<RunningRequest>>>);
@@ -96,6 +100,20 @@ impl RunningRequests {
     /// Where they run.
     pub(super) fn upstreams(&self) -> Vec<Arc<Upstream>> {
         self.0.lock().values().map(|run| Arc::clone(&run.upstream)).collect()
+    }
+}
+
+impl SessionHold {
+    /// Whoever takes sessions out has to be kept from it meanwhile.
+    pub(super) fn new(session: &Arc<Session>) -> Self {
+        session.holds.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(session))
+    }
+}
+
+impl Drop for SessionHold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

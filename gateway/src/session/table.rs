@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 
 use crate::quota::{Permit, Quota, Reached, Shares};
 
-use super::{ReplayMemory, Session};
+use super::{ReplayMemory, Session, SessionHold};
 
 /// The sessions by their ids.
 pub struct Sessions {
@@ -72,6 +72,12 @@ impl Sessions {
     /// Whether there is a session with this id.
     pub fn has(&self, id: &[u8]) -> bool {
         self.sessions.read().contains_key(id)
+    }
+
+    /// Keeps the session with this id here, if it is, for a request that has come for it.
+    pub fn hold(&self, id: &[u8]) -> Option<SessionHold> {
+        // Under the lock: whoever takes it out sees the hold.
+        self.sessions.read().get(id).map(SessionHold::new)
     }
 
     /// Takes a session out, to end it.

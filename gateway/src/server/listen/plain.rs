@@ -24,7 +24,7 @@ use tokio::{
 use crate::task::on_heap;
 
 use super::{
-    Handler, HttpExchange, HttpServer, ListenLimits,
+    Handler, HttpExchange, HttpServer, LAST_REQUEST, ListenLimits,
     alarm::Alarm,
     exchange::{ConnectionEnd, Peer},
     wire::{ConnectionState, Wire},
@@ -61,9 +61,6 @@ pub(super) async fn serve<H: Handler>(
             line.go_on(MAX_HEAD);
         } else {
             line.rest(MAX_HEAD);
-            if matches!(patience, HeadPatience::Rest(_)) && server.draining.load(Ordering::SeqCst) {
-                return;
-            }
         }
         match head(&mut session, &line, &mut alarm, patience, server.limits()).await {
             RequestHead::Whole => line.end_head(),
@@ -82,7 +79,10 @@ pub(super) async fn serve<H: Handler>(
             ConnectionEnd::Unread(stream) => return Box::pin(linger(stream)).await,
             ConnectionEnd::Closed => return,
         }
-        patience = HeadPatience::Rest(Instant::now() + server.limits().idle_timeout);
+        // Its client may have been told before the gateway was stopped that it can send more.
+        let is_stopped = server.draining.load(Ordering::SeqCst);
+        let rest = if is_stopped { LAST_REQUEST } else { server.limits().idle_timeout };
+        patience = HeadPatience::Rest(Instant::now() + rest);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Client, LIMITS, ListenLimits, SHORT, TcpStream, get, post, serve, serve_with};
 
 #[tokio::test]
-async fn what_rests_is_closed_at_once_and_what_runs_may_finish() {
+async fn what_rests_is_closed_soon_and_what_runs_may_finish() {
     let mut served = serve().await;
     let mut resting = Client::connect(&served).await;
     assert_eq!(resting.ask(&post("/echo", "x")).await.body, "x");
@@ -72,5 +72,32 @@ async fn what_does_not_finish_is_dropped() {
 async fn a_gateway_whose_owner_is_gone_stops() {
     let served = serve().await;
     drop(served.stop);
+    served.serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_has_connected_before_the_stop_is_answered() {
+    let served = serve().await;
+    // On one thread the accept loop has no turn between these and the stop.
+    let late: Vec<_> = (0..16).map(|_| std::net::TcpStream::connect(served.address).unwrap()).collect();
+    served.stop.send_replace(true);
+    for stream in late {
+        stream.set_nonblocking(true).unwrap();
+        let mut client = Client(TcpStream::from_std(stream).unwrap());
+        assert_eq!(client.ask("GET /none HTTP/1.1\r\nhost: x\r\n\r\n").await.status(), "204");
+    }
+    served.serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_that_was_just_told_to_stay_is_answered_once_more() {
+    let served = serve().await;
+    let mut client = Client::connect(&served).await;
+    client.ask("GET /none HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    served.stop.send_replace(true);
+    tokio::time::sleep(SHORT).await;
+    let reply = client.ask("GET /none HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(reply.head.contains("connection: close"), "{}", reply.head);
+    assert_eq!(client.rest().await, "");
     served.serving.await.unwrap();
 }
