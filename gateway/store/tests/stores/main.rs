@@ -8,7 +8,7 @@ use weir_store::{
     Clock, Entry, FileStore, Key, KeySources, MemoryStore, Protection, RedisServer, RedisStore, RedisTarget, Secret,
     Store, StoreError, Swap, Value,
 };
-use weir_tests::redis::{Cluster, Redis, Sentinels};
+use weir_tests::redis::{Cluster, Redis, Sentinels, StoreKind};
 
 mod redis;
 
@@ -70,20 +70,53 @@ async fn a_store_in_a_file_is_a_store() {
 
 #[tokio::test]
 async fn a_store_at_a_server_is_a_store() {
-    let server = Redis::start().await;
-    is_a_store(&shared(&server.url()).await, &shared(&server.url()).await).await;
+    at_a_server(StoreKind::Redis).await;
+}
+
+#[tokio::test]
+async fn a_store_at_a_server_of_valkey_is_a_store() {
+    at_a_server(StoreKind::Valkey).await;
+}
+
+async fn at_a_server(kind: StoreKind) {
+    if kind.is_there() {
+        let server = Redis::start_kind(kind).await;
+        is_a_store(&shared(&server.url()).await, &shared(&server.url()).await).await;
+    }
 }
 
 #[tokio::test]
 async fn a_store_behind_sentinels_is_a_store() {
-    let sentinels = Sentinels::start().await;
-    is_a_store(&shared(&sentinels.url()).await, &shared(&sentinels.url()).await).await;
+    behind_sentinels(StoreKind::Redis).await;
+}
+
+#[tokio::test]
+async fn a_store_behind_sentinels_of_valkey_is_a_store() {
+    behind_sentinels(StoreKind::Valkey).await;
+}
+
+async fn behind_sentinels(kind: StoreKind) {
+    if kind.is_there() {
+        let sentinels = Sentinels::start_kind(kind).await;
+        is_a_store(&shared(&sentinels.url()).await, &shared(&sentinels.url()).await).await;
+    }
 }
 
 #[tokio::test]
 async fn a_store_in_a_cluster_is_a_store() {
-    let cluster = Cluster::start().await;
-    is_a_store(&shared(&cluster.url()).await, &shared(&cluster.url()).await).await;
+    in_a_cluster(StoreKind::Redis).await;
+}
+
+#[tokio::test]
+async fn a_store_in_a_cluster_of_valkey_is_a_store() {
+    in_a_cluster(StoreKind::Valkey).await;
+}
+
+async fn in_a_cluster(kind: StoreKind) {
+    if kind.is_there() {
+        let cluster = Cluster::start_kind(kind).await;
+        is_a_store(&shared(&cluster.url()).await, &shared(&cluster.url()).await).await;
+    }
 }
 
 /// All that each store does, through two handles of one.
