@@ -8,10 +8,11 @@ use weir_tests::balancer::{Balancer, BalancerKind};
 use weir_tests::client::answer;
 use weir_tests::peer::free_port;
 use weir_tests::redis::Redis;
+use weir_tests::terminal::ENVIRONMENT;
 use weir_tests::wait::{PATIENCE, until};
 use weir_tests::{Client, Gateway, LEGACY, Request, Stub};
 
-use crate::replicas::{call, event_id, pair, stub};
+use crate::replicas::{call, config, event_id, pair, stub};
 
 /// Calls that run when a gateway dies.
 const RUNNING: usize = 8;
@@ -98,6 +99,34 @@ async fn serves(kind: BalancerKind) {
     for client in clients.iter().chain(&clients) {
         echoes(client).await;
     }
+}
+
+#[tokio::test]
+async fn haproxy_keeps_a_session_at_its_gateway_where_it_is_told_to() {
+    let (stub, redis) = (stub().await, Redis::start().await);
+    // Whoever asks the other gateway finds nobody, and takes the session over.
+    let config = config(&redis, &stub.config("stub")).replace("[replica]\n", "[replica]\naddress = \"127.0.0.1:9\"\n");
+    let mut one = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    for gateway in [&one, &other] {
+        gateway.healthy(&["stub"]).await;
+    }
+    let balancer = Balancer::start_keeping(free_port(), &[one.address(), other.address()]).await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(Client::legacy_at(balancer.address(), "/mcp/stub", LEGACY, &json!({})).await);
+    }
+    let taken = |gateway: &Gateway| gateway.log().matches("a session of another gateway goes on here").count();
+    for client in clients.iter().chain(&clients).chain(&clients) {
+        echoes(client).await;
+    }
+    assert_eq!((taken(&one), taken(&other)), (0, 0), "{}", one.log());
+    one.signal(Signal::KILL);
+    one.end().await;
+    for client in clients.iter().chain(&clients) {
+        echoes(client).await;
+    }
+    until("the sessions of the other go on", || taken(&other) == 2).await;
 }
 
 #[tokio::test]

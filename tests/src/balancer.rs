@@ -42,9 +42,18 @@ impl Balancer {
     /// # Panics
     /// When it does not start.
     pub async fn start_kind(kind: BalancerKind, port: u16, gateways: &[SocketAddr]) -> Self {
+        Self::start_as(kind, port, gateways, |page| page).await
+    }
+
+    async fn start_as(
+        kind: BalancerKind,
+        port: u16,
+        gateways: &[SocketAddr],
+        edited: impl Fn(String) -> String,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let page = paths::tests().join("../config").join(kind.file());
-        let page = std::fs::read_to_string(page).expect("the configuration is there");
+        let page = edited(std::fs::read_to_string(page).expect("the configuration is there"));
         let file = folder.path().join(kind.file());
         std::fs::write(&file, kind.configured(&page, port, gateways, folder.path()))
             .expect("the configuration can be written");
@@ -52,6 +61,14 @@ impl Balancer {
         let address: SocketAddr = ([127, 0, 0, 1], port).into();
         until("the balancer serves", || TcpStream::connect(address).is_ok()).await;
         Self { address, _process: process, _folder: folder }
+    }
+
+    /// The same of HAProxy, which keeps legacy clients at the gateways of their sessions.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn start_keeping(port: u16, gateways: &[SocketAddr]) -> Self {
+        Self::start_as(BalancerKind::Haproxy, port, gateways, |page| page.replace("  #stick", "  stick")).await
     }
 
     /// Where it listens.
