@@ -285,11 +285,12 @@ impl Replicas {
         Ok(self.store.gateways().await?.contains(gateway))
     }
 
-    /// The other gateways that serve. Those that have begun last, which end last, come first.
+    /// The other gateways that serve, at addresses of their own. Those that have begun last, which end last, come first.
     pub async fn others(&self) -> Vec<Replica> {
         self.read_again().await;
         let replica = |(id, seen): (&String, &SeenReplica)| Replica { id: id.clone(), address: seen.address.clone() };
-        let mut others: Vec<_> = self.serving.borrow().iter().map(replica).filter(|other| *other != self.me).collect();
+        let is_other = |other: &Replica| other.address != self.me.address;
+        let mut others: Vec<_> = self.serving.borrow().iter().map(replica).filter(is_other).collect();
         others.sort_unstable_by(|one, other| other.id.cmp(&one.id));
         others
     }
@@ -317,9 +318,15 @@ impl Replicas {
             serving.entry(gateway.id.clone()).or_insert_with(seen);
             false
         });
-        // This side is never closed.
-        let _ = self.serving.subscribe().wait_for(|serving| !serving.contains_key(&gateway.id)).await;
-        tokio::time::sleep(CONNECT).await;
+        let mut serving = self.serving.subscribe();
+        loop {
+            // This side is never closed.
+            let _ = serving.wait_for(|serving| !serving.contains_key(&gateway.id)).await;
+            tokio::time::sleep(CONNECT).await;
+            if !serving.borrow().contains_key(&gateway.id) {
+                return;
+            }
+        }
     }
 
     /// Whether a gateway was where this one is reached now, and has ended.

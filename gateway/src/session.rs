@@ -434,7 +434,7 @@ impl Session {
 
     /// Whether a request of the client runs, or has just come.
     pub fn is_busy(&self) -> bool {
-        self.holds.load(Ordering::Relaxed) > 0 || !self.running.is_empty()
+        self.holds.load(Ordering::Acquire) > 0 || !self.running.is_empty()
     }
 
     /// Whether one runs at this upstream.

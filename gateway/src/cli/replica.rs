@@ -178,15 +178,15 @@ pub(super) async fn look_after(proxy: Arc<Proxy>) {
 /// waits for that runs here, such as the answer to a question, still comes in until then.
 pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: Option<RunningReplica>) {
     let Some(RunningReplica { stop, serving }) = running else { return };
+    let mut leaves = JoinSet::new();
     let leaving = async {
         loop {
-            let idle = proxy.sessions().take_if(|session| session.is_shared() && !session.is_busy());
-            let left = idle.iter().map(|session| {
-                let (proxy, session) = (Arc::clone(proxy), Arc::clone(session));
-                async move { proxy.leave(&session).await }
-            });
-            left.collect::<JoinSet<()>>().join_all().await;
-            if proxy.sessions().list().iter().all(|session| !session.is_shared()) {
+            for session in proxy.sessions().take_if(|session| session.is_shared() && !session.is_busy()) {
+                let proxy = Arc::clone(proxy);
+                leaves.spawn(async move { proxy.leave(&session).await });
+            }
+            while leaves.try_join_next().is_some() {}
+            if leaves.is_empty() && proxy.sessions().list().iter().all(|session| !session.is_shared()) {
                 break;
             }
             tokio::time::sleep(LOOK).await;
@@ -194,8 +194,9 @@ pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: Option<R
     };
     drop(tokio::time::timeout(limit, leaving).await);
     stop.send_replace(true);
-    // Its connections have a time limit of their own.
+    // Its connections have a time limit of their own, and so has each session that is left.
     drop(serving.await);
+    leaves.join_all().await;
 }
 
 fn bind(address: SocketAddr) -> Result<Listener, ListenError> {

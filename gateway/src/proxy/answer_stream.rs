@@ -12,7 +12,7 @@ use weir_mcp::{Era, Message, public::PublicNames, status::http_status};
 
 use crate::{
     catalog::{Catalog, ListVersions, SeenLists},
-    session::{QueueConsumer, Replay, ReplayWriter, ReplayedEvent, RunningGuard, Session},
+    session::{QueueConsumer, Replay, ReplayWriter, ReplayedEvent, RunningGuard, Session, SessionHold},
     telemetry::CallOutcome,
     upstream::{Listened, SendError, Upstream},
 };
@@ -81,7 +81,7 @@ pub enum KeepStream {
     /// The answer to a request of this session.
     Answer(Arc<Session>),
     /// The same, of which the start is out already.
-    Begun(Arc<Session>, Box<ReplayWriter>),
+    Begun(SessionHold, Box<ReplayWriter>),
     /// The session's own stream, and what its client has missed of it.
     Own(Arc<Session>, Vec<ReplayedEvent>),
 }

@@ -57,11 +57,13 @@ pub(super) async fn deliver(
 ) {
     start(exchange, status, head).await;
     let mut outlet = Outlet { exchange, writer: None, is_here: true, left: None };
+    let mut held = None;
     let session = match std::mem::take(&mut delivery.keep) {
         KeepStream::Nothing => None,
         KeepStream::Answer(session) => Some((session, StreamStart::Held)),
-        KeepStream::Begun(session, writer) => {
+        KeepStream::Begun(hold, writer) => {
             outlet.writer = Some(writer);
+            let session = Arc::clone(held.insert(hold).session());
             Some((session, StreamStart::Written))
         }
         KeepStream::Own(session, missed) => {
@@ -70,6 +72,7 @@ pub(super) async fn deliver(
         }
     };
     let ended = outlet.run(&mut delivery, session, &mut draining).await;
+    drop(held);
     if let Some(record) = delivery.take_log() {
         record.finish(if ended == StreamEnd::Gone { CLIENT_GONE } else { status }, exchange.sent());
     }

@@ -34,6 +34,9 @@ use super::{
 /// How often another gateway may be faster to take a session over.
 const TRIES: usize = 3;
 
+/// How many gateways are asked to take over a session of one that ends.
+const SUCCESSORS: usize = 8;
+
 /// What one gateway tells another of a request.
 const FORWARDED: HeaderName = HeaderName::from_static("weir-forwarded");
 
@@ -72,6 +75,10 @@ impl Whereabouts {
     fn refused(answer: Answer) -> Self {
         Self::Refused(Box::new(answer))
     }
+
+    fn away(why: &str) -> Self {
+        Self::refused(refusal::gateway_away(why))
+    }
 }
 
 /// What came of sending a request to another gateway.
@@ -80,6 +87,8 @@ enum Carried {
     Done(Whereabouts),
     /// That gateway is gone, and has not seen it, or it may run twice.
     Gone,
+    /// That gateway serves, and has not seen it: it cannot be reached.
+    Unreached(ReplicaError),
     /// The connection broke, and it may run twice.
     Again,
 }
@@ -179,10 +188,13 @@ impl App {
             if let Some(owner) = record.owner.as_ref().filter(|owner| *owner != registry.replicas().me()) {
                 match self.carry(registry.replicas(), owner, exchange, attempt < TRIES).await {
                     Carried::Done(whereabouts) => return whereabouts,
+                    Carried::Unreached(why) => return Whereabouts::away(&why.to_string()),
                     Carried::Again => continue,
-                    Carried::Gone if !wanted.is_session => return Whereabouts::Here(None),
                     Carried::Gone => {}
                 }
+            }
+            if !wanted.is_session {
+                return Whereabouts::Here(None);
             }
             if *self.draining.borrow() {
                 return self.at_successor(registry, &wanted, exchange).await;
@@ -191,7 +203,7 @@ impl App {
                 return whereabouts;
             }
         }
-        Whereabouts::refused(refusal::gateway_away("several gateways want its session at once"))
+        Whereabouts::away("several gateways want its session at once")
     }
 
     /// Has one of the gateways that stay take a session over, for this one ends.
@@ -202,12 +214,12 @@ impl App {
         exchange: &mut HttpExchange,
     ) -> Whereabouts {
         registry.left(&wanted.id).await;
-        for gateway in registry.replicas().others().await.iter().take(TRIES) {
-            if let Carried::Done(whereabouts) = self.carry(registry.replicas(), gateway, exchange, false).await {
+        for gateway in registry.replicas().others().await.iter().take(SUCCESSORS) {
+            if let Carried::Done(whereabouts) = self.carry(registry.replicas(), gateway, exchange, true).await {
                 return whereabouts;
             }
         }
-        Whereabouts::refused(refusal::gateway_away("this gateway ends"))
+        Whereabouts::away("this gateway ends")
     }
 
     /// Takes a session over. None if another gateway has been faster, or has been left it meanwhile.
@@ -218,7 +230,7 @@ impl App {
             Ok(Claim::Taken) => sessions.hold(&wanted.id).map(|hold| Whereabouts::Here(Some(hold))),
             Ok(Claim::Unfit) => Some(Whereabouts::Here(None)),
             Ok(Claim::Lost) => None,
-            Ok(Claim::Full(full)) => Some(Whereabouts::refused(refusal::gateway_away(&full.to_string()))),
+            Ok(Claim::Full(full)) => Some(Whereabouts::away(&full.to_string())),
             Err(why) => Some(Whereabouts::refused(refusal::store_away(&why))),
         }
     }
@@ -236,6 +248,7 @@ impl App {
         exchange.keep_body(message.bytes().clone());
         match self.carry(registry.replicas(), &gateway, exchange, false).await {
             Carried::Done(whereabouts) => whereabouts,
+            Carried::Unreached(why) => Whereabouts::away(&why.to_string()),
             Carried::Gone | Carried::Again => Whereabouts::Here(None),
         }
     }
@@ -251,6 +264,10 @@ impl App {
                 Carried::Done(Whereabouts::Answered) => return,
                 Carried::Done(Whereabouts::Refused(answer)) => {
                     return deliver::deliver(exchange, *answer, self.draining.subscribe()).await;
+                }
+                Carried::Unreached(why) => {
+                    let refused = refusal::gateway_away(&why.to_string());
+                    return deliver::deliver(exchange, refused, self.draining.subscribe()).await;
                 }
                 Carried::Done(Whereabouts::Here(_)) | Carried::Gone | Carried::Again => {}
             }
@@ -292,7 +309,7 @@ impl App {
             Err(ReplicaError::Gone) => Carried::Gone,
             Err(why @ ReplicaError::Unreachable(_)) => match replicas.is_serving(owner).await {
                 Ok(false) => Carried::Gone,
-                Ok(true) | Err(_) => refused(refusal::gateway_away(&why.to_string())),
+                Ok(true) | Err(_) => Carried::Unreached(why),
             },
             Err(why @ (ReplicaError::BrokenOff(_) | ReplicaError::Lost)) => {
                 let request = body.and_then(|body| match InboundRequest::parse(body) {
@@ -449,7 +466,7 @@ impl Handler for ReplicaPort {
             let me = HeaderValue::from_str(&self.me.id).ok().map(|id| (ANSWERED_BY, id));
             return exchange.respond(MISDIRECTED, me.as_slice(), Bytes::new()).await;
         };
-        let _hold = match Box::pin(self.app.hold(exchange)).await {
+        let hold = match Box::pin(self.app.hold(exchange)).await {
             Ok(hold) => hold,
             Err(refusal) => return deliver::deliver(exchange, refusal, self.app.draining.subscribe()).await,
         };
@@ -459,7 +476,10 @@ impl Handler for ReplicaPort {
         if connect::is_page(exchange.path()) || connect::is_console(exchange) {
             return self.app.connect(exchange).await;
         }
-        if let Some(answer) = self.app.answer_admitted(exchange).await {
+        let answer = self.app.answer_admitted(exchange).await;
+        // A stream of the session's own is none of its calls.
+        drop(hold);
+        if let Some(answer) = answer {
             deliver::deliver(exchange, answer, self.app.draining.subscribe()).await;
         }
     }

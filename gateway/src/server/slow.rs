@@ -13,7 +13,7 @@ use weir_mcp::{answer as error, sse::KEEP_ALIVE};
 
 use crate::{
     proxy::{Answer, AnswerStream, Body, CLIENT_GONE, KeepStream},
-    session::{ReplayWriter, Session},
+    session::{ReplayWriter, Session, SessionHold},
 };
 
 use super::{App, events, listen::HttpExchange, messages::Messages, refusal::GATEWAY_LOST};
@@ -98,7 +98,7 @@ async fn streamed(
             () = events::turns_true(&mut draining), if !is_here => return Answer::empty(CLIENT_GONE),
         }
     };
-    let keep = KeepStream::Begun(Arc::clone(session), Box::new(writer));
+    let keep = KeepStream::Begun(SessionHold::new(session), Box::new(writer));
     match answer {
         Answer { body: Body::Events(delivery), .. } => Answer::events(delivery.keep(keep)),
         whole => {

@@ -39,8 +39,8 @@ const STREAM: Duration = Duration::from_secs(10 * 60);
 /// How many sessions may be taken over or written at once.
 const CLAIMS: usize = 64;
 
-/// How often a session is left while the store does not confirm it, and the pause between.
-const TRIES: u32 = 4;
+/// How long it is tried to leave a session while the store does not confirm that, and the pause between.
+const LEFT_WITHIN: Duration = Duration::from_secs(1);
 const LEFT_AGAIN: Duration = Duration::from_millis(250);
 
 /// How long one that waits for a session to be left lets others come first.
@@ -283,7 +283,8 @@ impl SessionRegistry {
         let digest = session_digest(session.id.as_bytes());
         // Whoever takes it over reads the copy of its streams then.
         sessions.memory().flush(&digest).await;
-        for _ in 0..TRIES {
+        let end = Instant::now() + LEFT_WITHIN;
+        while Instant::now() < end {
             let (store, known) = (self.replicas.store(), (Some(version), false));
             if let Ok(Some(_)) = store.write_session(&digest, None, state.clone(), known, kept(sessions)).await {
                 return;

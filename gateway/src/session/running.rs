@@ -104,16 +104,22 @@ impl RunningRequests {
 }
 
 impl SessionHold {
-    /// Whoever takes sessions out has to be kept from it meanwhile.
-    pub(super) fn new(session: &Arc<Session>) -> Self {
-        session.holds.fetch_add(1, Ordering::Relaxed);
+    /// Another one, for a request that has one or whose session nobody takes out meanwhile.
+    pub fn new(session: &Arc<Session>) -> Self {
+        session.holds.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(session))
+    }
+
+    /// The session.
+    #[must_use]
+    pub const fn session(&self) -> &Arc<Session> {
+        &self.0
     }
 }
 
 impl Drop for SessionHold {
     fn drop(&mut self) {
-        self.0.holds.fetch_sub(1, Ordering::Relaxed);
+        self.0.holds.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -1,9 +1,11 @@
 //! Accepting connections, up to the last that a client has opened before the gateway stopped.
 
 use std::{
+    io,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     os::fd::{BorrowedFd, RawFd},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
 };
 
 use async_trait::async_trait;
@@ -15,7 +17,7 @@ use pingora_core::{
 };
 use tokio::net::TcpStream;
 
-use super::{Handler, HttpServer};
+use super::{ACCEPTED, Handler, HttpServer};
 
 /// Hands the connections that pingora accepts to a server.
 pub(super) struct Acceptor<H> {
@@ -46,13 +48,29 @@ impl<H: Handler> ServerApp for Acceptor<H> {
 
     /// Ends all connections, once pingora accepts no more.
     async fn cleanup(&self) {
-        // Closed with the last that waits: a client whose connection is reset does not know whether its request has run.
-        for socket in self.sockets.lock().drain(..) {
-            while let Some((stream, address)) = waiting(&socket) {
-                self.server.take(Box::new(stream.into()), address, &self.shutdown);
+        let sockets = std::mem::take(&mut *self.sockets.lock());
+        // What waits for a process that has the sockets by now is its own.
+        if !self.server.settings.closing.load(Ordering::SeqCst) {
+            sockets.iter().for_each(|socket| self.take_waiting(socket));
+        }
+        drop(sockets);
+        self.server.end().await;
+    }
+}
+
+impl<H: Handler> Acceptor<H> {
+    /// Takes what waits at a socket: a client whose connection is reset does not know whether its request has run.
+    fn take_waiting(&self, socket: &TcpListener) {
+        // However many come meanwhile.
+        let end = Instant::now() + ACCEPTED;
+        while Instant::now() < end {
+            match waiting(socket) {
+                Ok((stream, address)) => self.server.take(Box::new(stream.into()), address, &self.shutdown),
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return,
+                // That one is gone again; others may wait behind it.
+                Err(_) => {}
             }
         }
-        self.server.end().await;
     }
 }
 
@@ -64,9 +82,9 @@ fn again(socket: RawFd) -> Option<TcpListener> {
 }
 
 /// A connection that waits to be accepted.
-fn waiting(socket: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
-    let (stream, address) = socket.accept().ok()?;
-    stream.set_nonblocking(true).ok()?;
-    stream.set_nodelay(true).ok()?;
-    Some((TcpStream::from_std(stream).ok()?, address))
+fn waiting(socket: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let (stream, address) = socket.accept()?;
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    Ok((TcpStream::from_std(stream)?, address))
 }

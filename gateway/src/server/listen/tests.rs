@@ -136,7 +136,10 @@ struct Served {
 }
 
 async fn serve_with(limits: ListenLimits, tls: Option<&Tls>) -> Served {
-    let listener = Listener::new(tls).unwrap().bind(&["127.0.0.1:0".parse().unwrap()], Fds::new()).unwrap();
+    serve_at(Listener::new(tls).unwrap().bind(&["127.0.0.1:0".parse().unwrap()], Fds::new()).unwrap(), limits).await
+}
+
+async fn serve_at(listener: Listener, limits: ListenLimits) -> Served {
     let address = listener.addresses()[0];
     let (sender, seen) = mpsc::unbounded_channel();
     let app = Arc::new(App { seen: sender, release: Notify::new() });

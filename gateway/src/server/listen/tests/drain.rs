@@ -1,6 +1,8 @@
 //! The end of the gateway.
 
-use super::{Client, LIMITS, ListenLimits, SHORT, TcpStream, get, post, serve, serve_with};
+use std::os::fd::IntoRawFd;
+
+use super::{Client, Fds, LIMITS, ListenLimits, Listener, SHORT, TcpStream, get, post, serve, serve_at, serve_with};
 
 #[tokio::test]
 async fn what_rests_is_closed_soon_and_what_runs_may_finish() {
@@ -100,4 +102,22 @@ async fn a_connection_that_was_just_told_to_stay_is_answered_once_more() {
     assert!(reply.head.contains("connection: close"), "{}", reply.head);
     assert_eq!(client.rest().await, "");
     served.serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_when_another_process_takes_over_is_left_to_it() {
+    let next = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    next.set_nonblocking(true).unwrap();
+    let (address, mut inherited) = (next.local_addr().unwrap(), Fds::new());
+    inherited.add(address.to_string(), next.try_clone().unwrap().into_raw_fd());
+    let listener = Listener::new(None).unwrap().bind(&[address], inherited).unwrap();
+    let served = serve_at(listener, LIMITS).await;
+    assert_eq!(Client::connect(&served).await.ask(&get("/none")).await.status(), "204");
+    served.settings.close_after_answers();
+    let late: Vec<_> = (0..16).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    served.stop.send_replace(true);
+    served.serving.await.unwrap();
+    let taken = std::iter::from_fn(|| next.accept().ok()).count();
+    // The accept loop may have had a few before it saw the stop.
+    assert!(taken > 0, "all of {} are with the process that ends", late.len());
 }
