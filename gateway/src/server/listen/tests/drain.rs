@@ -97,7 +97,7 @@ async fn a_connection_that_was_just_told_to_stay_is_answered_once_more() {
     let mut client = Client::connect(&served).await;
     client.ask("GET /none HTTP/1.1\r\nhost: x\r\n\r\n").await;
     served.stop.send_replace(true);
-    tokio::time::sleep(SHORT).await;
+    while TcpStream::connect(served.address).await.is_ok() {}
     let reply = client.ask("GET /none HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert!(reply.head.contains("connection: close"), "{}", reply.head);
     assert_eq!(client.rest().await, "");
