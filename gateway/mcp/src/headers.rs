@@ -25,6 +25,9 @@ pub const JSON: &str = "application/json";
 /// The media type of event streams.
 pub const EVENT_STREAM: &str = "text/event-stream";
 
+/// What the official clients accept: all that Weir sends.
+const AS_MOST_SAY: &str = "application/json, text/event-stream";
+
 const SENTINEL: (&str, &str) = ("=?base64?", "?=");
 
 /// Encodes a value for `Mcp-Name` or `Mcp-Param-*`.
@@ -109,6 +112,9 @@ fn essence(media_type: &str) -> &str {
 
 /// RFC 9110 §12.5.1, as far as it concerns us: the most exact range decides, and `q=0` refuses.
 fn accepts(accept: &str, wanted: &str) -> bool {
+    if accept == AS_MOST_SAY {
+        return true;
+    }
     let family = wanted.split('/').next().unwrap_or_default();
     let rank = |range: &str| match range.split_once('/')? {
         _ if range.eq_ignore_ascii_case(wanted) => Some(2),

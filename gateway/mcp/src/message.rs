@@ -132,8 +132,15 @@ pub struct Message {
     bytes: Bytes,
     parts: Parts,
     kind: Kind,
-    /// The method, if it was written with escapes and so is no part of the bytes.
-    decoded_method: Option<Arc<str>>,
+    method: Method,
+}
+
+/// A method, found once: a call asks for it two dozen times.
+#[derive(Clone)]
+enum Method {
+    /// One that Weir knows; empty for responses.
+    Known(&'static str),
+    Other(Arc<str>),
 }
 
 impl Message {
@@ -168,12 +175,10 @@ impl Message {
 
     /// The method; empty for responses.
     pub fn method(&self) -> &str {
-        if let Some(method) = &self.decoded_method {
-            return method;
+        match &self.method {
+            Method::Known(method) => method,
+            Method::Other(method) => method,
         }
-        let quoted = self.raw(Field::Method).unwrap_or_default();
-        let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
-        std::str::from_utf8(inner).unwrap_or_default()
     }
 
     /// The raw value of a field, if the message has it; `null` counts as a value.
@@ -318,12 +323,8 @@ impl Message {
 
     fn of(bytes: Bytes, parts: Parts) -> Result<Self, ParseError> {
         let kind = parts.kind(&bytes)?;
-        let mut message = Self { bytes, parts, kind, decoded_method: None };
-        if message.raw(Field::Method).is_some_and(|raw| raw.contains(&b'\\')) {
-            let decoded = message.text(Field::Method);
-            let decoded = decoded.ok_or(ParseError::InvalidRequest("the method is no text"))?;
-            message.decoded_method = Some(Arc::from(decoded.as_ref()));
-        }
+        let mut message = Self { bytes, parts, kind, method: Method::Known("") };
+        message.method = message.written_method()?;
         if message.parts.is_target_ambiguous() && method::route(message.method()) != method::Route::None {
             return Err(ParseError::InvalidRequest("what the request is about is there twice"));
         }
@@ -331,6 +332,18 @@ impl Message {
             message.parts.use_own_progress_token();
         }
         Ok(message)
+    }
+
+    fn written_method(&self) -> Result<Method, ParseError> {
+        let Some(quoted) = self.raw(Field::Method) else {
+            return Ok(Method::Known(""));
+        };
+        let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
+        if let Some(known) = method::known(inner) {
+            return Ok(Method::Known(known));
+        }
+        let decoded = json::string(quoted).ok_or(ParseError::InvalidRequest("the method is no text"))?;
+        Ok(Method::Other(Arc::from(decoded.as_ref())))
     }
 }
 

@@ -77,6 +77,28 @@ pub const MODERN_METHODS: [&str; 13] = [
 /// The methods of the legacy era that the modern one has taken away.
 pub const REMOVED_METHODS: [&str; 7] = [INITIALIZE, PING, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, TASKS_LIST, TASKS_RESULT];
 
+/// What both sides tell each other and nobody answers.
+const NOTIFICATIONS: [&str; 12] = [
+    PROGRESS,
+    CANCELLED,
+    INITIALIZED,
+    LOG_MESSAGE,
+    UPDATED,
+    ACKNOWLEDGED,
+    TASK_STATUS,
+    TASK_CHANGE,
+    ROOTS_CHANGED,
+    "notifications/tools/list_changed",
+    "notifications/prompts/list_changed",
+    "notifications/resources/list_changed",
+];
+
+/// The method that is written so, if it is one of the specification.
+pub(crate) fn known(written: &[u8]) -> Option<&'static str> {
+    let all = MODERN_METHODS.iter().chain(&REMOVED_METHODS).chain(&NOTIFICATIONS);
+    all.copied().find(|method| method.as_bytes() == written)
+}
+
 /// Which part of `params` names the target of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
