@@ -22,7 +22,7 @@ mod tunnel;
 
 use std::{sync::Arc, time::Duration};
 
-use ::http::header::{CONNECTION, CONTENT_LENGTH, HOST, LOCATION, TRANSFER_ENCODING};
+use ::http::header::LOCATION;
 use bytes::{Buf, Bytes};
 use pingora_core::protocols::{
     Stream,
@@ -243,7 +243,7 @@ pub fn text(value: &HeaderValue) -> Option<&str> {
 
 /// The head of a request, with `room` bytes to spare behind it.
 fn head(line: &[u8], request: &Request<'_>, room: usize) -> Vec<u8> {
-    let headers = || request.headers.iter().filter(|(name, _)| !FRAMING.contains(name));
+    let headers = || request.headers.iter().filter(|(name, _)| !is_framing(name));
     let size: usize = headers().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     let mut head = Vec::with_capacity(request.method.as_str().len() + line.len() + size + 32 + room);
     head.extend_from_slice(request.method.as_str().as_bytes());
@@ -266,7 +266,9 @@ fn head(line: &[u8], request: &Request<'_>, room: usize) -> Vec<u8> {
 }
 
 /// What says where a message begins and ends: never another's word.
-const FRAMING: [HeaderName; 4] = [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION];
+fn is_framing(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "host" | "content-length" | "transfer-encoding" | "connection")
+}
 
 #[cfg(test)]
 mod tests;

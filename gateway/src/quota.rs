@@ -14,6 +14,7 @@ use std::{
     },
 };
 
+use ahash::RandomState;
 use parking_lot::Mutex;
 
 use crate::counters::LIMITS_REACHED;
@@ -55,13 +56,16 @@ pub struct Quota {
     refused: Arc<AtomicU64>,
 }
 
+/// Each call looks here.
+type Counts = HashMap<Holder, usize, RandomState>;
+
 struct QuotaUse {
     shares: Shares,
     own: OwnShares,
     total: usize,
-    held: HashMap<Holder, usize>,
+    held: Counts,
     /// The same at other gateways, as far as they have told it.
-    elsewhere: HashMap<Holder, usize>,
+    elsewhere: Counts,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -108,8 +112,8 @@ impl Quota {
             shares,
             own: OwnShares::default(),
             total: 0,
-            held: HashMap::new(),
-            elsewhere: HashMap::new(),
+            held: Counts::default(),
+            elsewhere: Counts::default(),
         });
         Arc::new(Self { name, used, refused: LIMITS_REACHED.counter(name, "") })
     }
@@ -176,7 +180,7 @@ impl Quota {
                 }
             };
             let limit = own.map_or(of_kind, |own| own.limit);
-            let held = |of: &HashMap<Holder, usize>| of.get(holder).copied().unwrap_or_default();
+            let held = |of: &Counts| of.get(holder).copied().unwrap_or_default();
             if held(&used.held).saturating_add(held(&used.elsewhere)).saturating_add(amount) > limit {
                 return Err(Reached {
                     key: own.map(|own| Arc::clone(&own.key)),

@@ -469,8 +469,16 @@ pub fn shown(id: &HeaderValue) -> Arc<str> {
 pub fn add_client(info: &[u8], to: &mut String) {
     /// The longest name or version, in bytes.
     const LONGEST: usize = 64;
-    for (key, between) in [("name", ""), ("version", "/")] {
-        if let Some(text) = weir_mcp::json::get(info, &[key]).and_then(weir_mcp::json::string) {
+    let (mut name, mut version) = (None, None);
+    for (key, value) in weir_mcp::json::members(info) {
+        match &*key {
+            "name" => name = Some(value),
+            "version" => version = Some(value),
+            _ => {}
+        }
+    }
+    for (text, between) in [(name, ""), (version, "/")] {
+        if let Some(text) = text.and_then(weir_mcp::json::string) {
             to.push_str(between);
             to.push_str(&text[..text.floor_char_boundary(LONGEST)]);
         }

@@ -25,7 +25,7 @@ use pingora_core::{
 use pingora_http::RequestHeader;
 use tokio::{sync::watch, time::timeout};
 
-use super::{Error, FRAMING, HeaderName, HttpTarget, Request};
+use super::{Error, HeaderName, HttpTarget, Request, is_framing};
 
 /// How many requests share a connection.
 const MAX_STREAMS: usize = 64;
@@ -161,7 +161,7 @@ fn head(target: &HttpTarget, path: &str, request: &Request<'_>) -> Result<Reques
     let mut head = head.map_err(|_| UNFIT)?;
     head.set_uri(uri.map_err(|_| UNFIT)?);
     for (name, value) in request.headers {
-        if !FRAMING.contains(name) && !CONNECTION_SPECIFIC.contains(name) {
+        if !is_framing(name) && !CONNECTION_SPECIFIC.contains(name) {
             head.append_header(name, value).map_err(|_| UNFIT)?;
         }
     }

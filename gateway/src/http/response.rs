@@ -190,9 +190,12 @@ pub(super) async fn kept(session: Box<HttpSession>) -> Option<(Stream, Option<Du
     session.reuse().await.map(|stream| (stream, promised))
 }
 
+/// A name that is no text need not be read for each answer.
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
 /// `Keep-Alive: timeout=5`: how long the server will keep the connection (Node's does so for five seconds).
 fn promised(head: &ResponseHeader) -> Option<Duration> {
-    let value = head.headers.get("keep-alive")?.to_str().ok()?;
+    let value = head.headers.get(KEEP_ALIVE)?.to_str().ok()?;
     let seconds = value.split(',').find_map(|part| part.trim().strip_prefix("timeout=")?.parse().ok())?;
     Some(Duration::from_secs(seconds))
 }

@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, OnceLock, PoisonError},
+    sync::{Arc, LazyLock, OnceLock, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -491,7 +491,8 @@ impl FinishedCall {
 fn traced(message: &Message) -> Option<TraceParent> {
     let meta = message.raw(Field::Meta)?;
     // Few requests say so, and a look for the word costs next to nothing.
-    memmem::find(meta, TRACEPARENT.as_bytes())?;
+    static WORD: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(TRACEPARENT));
+    WORD.find(meta)?;
     TraceParent::parse(json::string(json::get(meta, &[TRACEPARENT])?)?.as_bytes())
 }
 
