@@ -1,4 +1,4 @@
-//! Builds the shipped policies, which the binary carries, and compresses what it carries for new policies.
+//! Builds the shipped policies, and compresses what the binary carries.
 
 use std::{
     env,
@@ -25,6 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         if let Err(error) = weir_guest_build::component(&root.join("guest/policies").join(name), Path::new(&out)) {
             return Err(error.to_string().into());
         }
+        let wasm = Path::new(&out).join(name).with_extension("wasm");
+        compress(&fs::read(&wasm)?, &wasm.with_extension("wasm.gz"))?;
     }
     for module in BINDINGS {
         let name = format!("{module}.rs");

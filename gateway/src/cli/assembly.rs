@@ -320,7 +320,7 @@ impl Assembler {
         };
         let connection = match connection {
             Some(own) => own,
-            None => ship(engine, "fallback", shipped::FALLBACK, String::new())?,
+            None => ship(engine, "fallback", shipped::FALLBACK.wasm(), String::new())?,
         };
         let decided =
             (connection.name().to_owned(), credentials.as_ref().map(|source| source.policy.name().to_owned()));
@@ -418,7 +418,7 @@ fn usual(
         (Auth::Bearer(source), _) => {
             let settings = json!({ "source": source.to_string() }).to_string();
             let secrets = vec![("token".to_owned(), source.clone())];
-            let policy = ship(engine, "bearer", shipped::BEARER, settings)?;
+            let policy = ship(engine, "bearer", shipped::BEARER.wasm(), settings)?;
             Some(CredentialSource { policy, secrets, account: None, owner, proved: false })
         }
         (_, Some(account)) => {
@@ -429,7 +429,7 @@ fn usual(
             if !account.is_configured() {
                 settings.insert("only_if_refused".to_owned(), true.into());
             }
-            let policy = ship(engine, "oauth", shipped::OAUTH, serde_json::Value::from(settings).to_string())?;
+            let policy = ship(engine, "oauth", shipped::OAUTH.wasm(), serde_json::Value::from(settings).to_string())?;
             Some(CredentialSource { policy, secrets: Vec::new(), account: Some(account), owner, proved: false })
         }
         (_, None) => None,

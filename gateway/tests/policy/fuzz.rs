@@ -30,7 +30,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// Another policy of the same engine answers as ever.
 async fn others_are_well() -> TestCaseResult {
     static BYSTANDER: OnceLock<Policy> = OnceLock::new();
-    let bystander = BYSTANDER.get_or_init(|| load("fallback", shipped::FALLBACK));
+    let bystander = BYSTANDER.get_or_init(|| load("fallback", shipped::FALLBACK.wasm()));
     prop_assert_eq!(bystander.next(&upstream(), &[]).await, Ok(Step::Attempt(MODERN)));
     Ok(())
 }

@@ -24,7 +24,7 @@ use crate::bench::{MODERN, Vault, engine, load, question, try_load, upstream};
 /// shipped policy answered.
 async fn beside<T>(hostile: impl Future<Output = T>) -> (T, u32) {
     static BYSTANDER: OnceLock<Policy> = OnceLock::new();
-    let bystander = BYSTANDER.get_or_init(|| load("fallback", shipped::FALLBACK));
+    let bystander = BYSTANDER.get_or_init(|| load("fallback", shipped::FALLBACK.wasm()));
     let to = upstream();
     let mut hostile = std::pin::pin!(hostile);
     let mut answered = 0;
@@ -102,7 +102,7 @@ async fn too_many_spinning_guests_are_turned_away() {
 
 #[tokio::test]
 async fn ten_thousand_questions_at_once_have_an_end_each() {
-    let policy = load("bearer", shipped::BEARER);
+    let policy = load("bearer", shipped::BEARER.wasm());
     let about = Arc::new(question(&["token"], None));
     let mut questions = JoinSet::new();
     for _ in 0..10_000 {
@@ -194,7 +194,7 @@ async fn answers_that_break_a_rule() {
 
 #[tokio::test]
 async fn facts_that_are_too_large_do_not_reach_a_guest() {
-    let policy = load("bearer", shipped::BEARER);
+    let policy = load("bearer", shipped::BEARER.wasm());
     let mut about = question(&["token"], None);
     about.upstream.name = "x".repeat(64 << 10);
     let error = policy.decide(&about, &Vault).await.unwrap_err();
@@ -392,7 +392,7 @@ async fn questions_that_wait_for_a_service_wait_for_one_another_and_keep_nobody_
         tokio::task::yield_now().await;
     }
     // Whoever asks no service has an answer, and of those that wait nobody is turned away.
-    let bystander = load("fallback", shipped::FALLBACK);
+    let bystander = load("fallback", shipped::FALLBACK.wasm());
     assert_eq!(bystander.next(&upstream(), &[]).await, Ok(Step::Attempt(MODERN)));
     let ended = tokio::time::timeout(Duration::from_secs(1), questions.join_next()).await;
     assert!(ended.is_err(), "{ended:?}");

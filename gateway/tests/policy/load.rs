@@ -29,9 +29,9 @@ fn what_is_no_component() {
     assert_eq!(load(b"#!/bin/sh\necho hello"), refused(LoadFault::NotWasm));
     assert_eq!(load(b"\0asm\x01\0\0\0"), refused(LoadFault::CoreModule));
     assert!(matches!(load(b"\0asm\x0d\0\x01\0 and then noise").fault, LoadFault::Invalid(_)));
-    let half = &shipped::BEARER[..shipped::BEARER.len() / 2];
+    let half = &shipped::BEARER.wasm()[..shipped::BEARER.wasm().len() / 2];
     assert!(matches!(load(half).fault, LoadFault::Invalid(_)));
-    let mut large = shipped::BEARER.to_vec();
+    let mut large = shipped::BEARER.wasm().to_vec();
     large.resize((64 << 20) + 1, 0);
     assert!(matches!(load(&large).fault, LoadFault::TooLarge(_)));
     assert_eq!(
@@ -89,13 +89,13 @@ fn the_right_names_with_the_wrong_types() {
 
 #[test]
 fn another_version_of_the_contract() {
-    let later = patched(shipped::BEARER, "weir:policy/credentials@0.1.0", "weir:policy/credentials@0.2.0");
+    let later = patched(shipped::BEARER.wasm(), "weir:policy/credentials@0.1.0", "weir:policy/credentials@0.2.0");
     let refused = try_load("later", &later, &[], "").unwrap_err();
     assert_eq!(
         refused.to_string(),
         "policy later was built for weir:policy/credentials@0.2.0; this gateway speaks weir:policy@0.1"
     );
-    let patch = patched(shipped::BEARER, "weir:policy/credentials@0.1.0", "weir:policy/credentials@0.1.7");
+    let patch = patched(shipped::BEARER.wasm(), "weir:policy/credentials@0.1.0", "weir:policy/credentials@0.1.7");
     assert!(try_load("patch", &patch, &[], "").unwrap().decides_credentials());
 }
 
@@ -139,7 +139,7 @@ fn compiled_code_is_kept_in_a_directory_of_our_own() {
         engine
             .load(PolicySource {
                 name: "fallback",
-                wasm: Cow::Borrowed(shipped::FALLBACK),
+                wasm: Cow::Borrowed(shipped::FALLBACK.wasm()),
                 grants: &[],
                 settings: String::new(),
                 service: None,

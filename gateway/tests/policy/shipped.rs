@@ -7,7 +7,7 @@ use crate::bench::{LEGACY, MODERN, Vault, attempt, load, question, try_load, ups
 
 #[tokio::test]
 async fn fallback_walks_as_its_machine_does() {
-    let policy = load("fallback", shipped::FALLBACK);
+    let policy = load("fallback", shipped::FALLBACK.wasm());
     assert!(policy.decides_connections());
     assert!(!policy.decides_credentials());
     let to = upstream();
@@ -25,7 +25,7 @@ async fn fallback_walks_as_its_machine_does() {
 
 #[tokio::test]
 async fn bearer_places_the_token_without_seeing_it() {
-    let policy = try_load("bearer", shipped::BEARER, &[], r#"{"source":"env DOCS_TOKEN"}"#).unwrap();
+    let policy = try_load("bearer", shipped::BEARER.wasm(), &[], r#"{"source":"env DOCS_TOKEN"}"#).unwrap();
     assert!(policy.decides_credentials());
     assert!(!policy.decides_connections());
     let expected = CredentialDecision::Attach(Attachment {
@@ -44,7 +44,7 @@ async fn bearer_places_the_token_without_seeing_it() {
 
 #[test]
 fn they_import_nothing() {
-    for (name, wasm) in [("fallback", shipped::FALLBACK), ("bearer", shipped::BEARER)] {
+    for (name, wasm) in [("fallback", shipped::FALLBACK.wasm()), ("bearer", shipped::BEARER.wasm())] {
         assert!(try_load(name, wasm, &[], "").is_ok());
         assert!(!wasm.windows(5).any(|at| at == b"wasi:"), "{name} names WASI");
         assert!(wasm.len() < 64 << 10, "{name} has grown to {} bytes", wasm.len());
@@ -55,10 +55,10 @@ fn they_import_nothing() {
 fn the_same_component_serves_several_settings() {
     let all = [PolicyGrant::Log];
     for settings in [r#"{"source":"env A"}"#, r#"{"source":"env B"}"#, " {} ", ""] {
-        assert!(try_load("bearer", shipped::BEARER, &all, settings).is_ok(), "{settings}");
+        assert!(try_load("bearer", shipped::BEARER.wasm(), &all, settings).is_ok(), "{settings}");
     }
     for settings in ["[]", "1", "{", "{} {}"] {
-        let refused = try_load("bearer", shipped::BEARER, &all, settings).unwrap_err();
+        let refused = try_load("bearer", shipped::BEARER.wasm(), &all, settings).unwrap_err();
         assert!(
             matches!(&refused, LoadError { policy, fault: LoadFault::Settings(_) } if policy == "bearer"),
             "{refused}"
