@@ -37,5 +37,17 @@ fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
         toml::Value::from(program)
     );
     let config = Config::parse(&text, Path::new("weir demo"), &SystemEnvironment)?;
-    Ok(Config { store: LoginStore::default(), ..config })
+    // No file says it, so none is read again.
+    Ok(Config { file: PathBuf::new(), store: LoginStore::default(), ..config })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::config;
+
+    #[test]
+    fn it_has_no_file_that_could_change() {
+        let demo = config(([127, 0, 0, 1], 8080).into(), "weir".into());
+        assert!(demo.is_ok_and(|demo| demo.file.as_os_str().is_empty()));
+    }
 }
