@@ -55,9 +55,9 @@ UNIT := --lib --bins --test properties --test negotiation --test config --test p
 
 .PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry clock helm valkey go matrix drill soak bench clean
 
-# Whoever tries Weir waits for the build: the profile of the tests builds faster, and is there after `make test`.
+# Whoever tries Weir waits for the build, so that has a profile of its own.
 run: tools
-	exec $(CARGO) run --bin weir -- demo
+	exec $(CARGO) run --profile try --bin weir -- demo
 
 build: tools
 	$(CARGO) build --workspace --all-targets
