@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use memchr::{memchr, memmem};
+use memchr::{memchr, memchr_iter, memmem};
 
 use super::{Field, Kind, Message};
 use crate::json::{self, Member, Span};
@@ -247,7 +247,7 @@ impl<'m> Edit<'m> {
 /// Where a new member of the object `raw` goes, and whether others are there; none if it may have a member that is changed.
 fn end_without(raw: &[u8], changes: &[Change]) -> Option<(usize, bool)> {
     // A name that is written with escapes has a backslash.
-    let has = |change: &Change| memmem::find(raw, change.key.as_bytes()).is_some();
+    let has = |change: &Change| contains(raw, change.key.as_bytes());
     if memchr(b'\\', raw).is_some() || changes.iter().any(has) {
         return None;
     }
@@ -255,6 +255,17 @@ fn end_without(raw: &[u8], changes: &[Change]) -> Option<(usize, bool)> {
     match inside.trim_ascii_end().len() {
         1 => Some((inside.len(), false)),
         end => Some((end, true)),
+    }
+}
+
+fn contains(raw: &[u8], key: &[u8]) -> bool {
+    /// In what is shorter, a look at each first letter takes less time than to make a searcher.
+    const SHORT: usize = 1024;
+    match key.first() {
+        Some(first) if raw.len() < SHORT => {
+            memchr_iter(*first, raw).any(|at| raw.get(at..).is_some_and(|rest| rest.starts_with(key)))
+        }
+        _ => memmem::find(raw, key).is_some(),
     }
 }
 
