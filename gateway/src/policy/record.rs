@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 use super::guest_log::{Readable, redacted};
 use crate::{
     config::RecordConfig,
-    telemetry::{CallId, LogThrottle, audit::now},
+    telemetry::{CallId, LogThrottle, now},
 };
 
 pub(super) use serialize::contract_json;

@@ -48,8 +48,7 @@ pub use follow::{AuditBatch, AuditReader};
 pub use otlp::request as otlp_request;
 use queue::AuditQueue;
 pub use read::LogLines;
-pub use record::{Record, now};
-pub(super) use record::{put_hex, put_number, put_quoted, put_time};
+pub use record::Record;
 pub use verify::{Anchor, ChainReport, verify};
 
 /// How many bytes of arguments a record holds at most.

@@ -16,7 +16,8 @@ use weir_mcp::Era;
 
 use super::{
     CallSpan, TraceParent,
-    audit::{self, RecordedArguments, put_number},
+    audit::{self, RecordedArguments},
+    put::put_number,
 };
 
 /// How much of a name that a client sent goes into the log, in characters.

@@ -16,8 +16,8 @@ use tracing::{
 use tracing_subscriber::layer::{Context, Layer};
 
 use super::{
-    audit::{put_hex, put_number, put_time},
     printable::acts,
+    put::{put_hex, put_number, put_time},
     writer::WriterShared,
 };
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     TraceParent,
-    audit::{put_number, put_quoted},
+    put::{put_number, put_quoted},
 };
 
 /// An attribute of a span, a data point or a resource.

@@ -21,9 +21,12 @@ use ring::{
 
 use super::{
     read::{AuditEntry, complete_files},
-    record::{Record, put_hex, put_number},
+    record::Record,
 };
-use crate::config::AuditConfig;
+use crate::{
+    config::AuditConfig,
+    telemetry::put::{put_hex, put_number},
+};
 
 /// How long another process may take for its batch.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -10,7 +10,8 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::{otlp, read, record};
+use super::{otlp, read};
+use crate::telemetry::put;
 
 /// How records are put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ impl FromStr for Since {
         };
         if let Some(at) = ago('m', 60).or_else(|| ago('h', 3600)).or_else(|| ago('d', 86_400)) {
             let mut text = Vec::new();
-            record::put_time(at, &mut text);
+            put::put_time(at, &mut text);
             return String::from_utf8(text).map(Self).map_err(|_| ParseSinceError);
         }
         // The beginning of a time is less than the whole, as texts are compared.
@@ -127,7 +128,7 @@ pub(super) fn text<'a>(record: &'a Map<String, Value>, name: &str) -> &'a str {
 
 /// The time since 1970.
 pub(super) fn time(record: &Map<String, Value>) -> Duration {
-    let at = record::time(text(record, "occurred_at"));
+    let at = put::time(text(record, "occurred_at"));
     at.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default()
 }
 
