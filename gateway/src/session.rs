@@ -461,8 +461,7 @@ impl Session {
 
 /// What the log calls a session: whoever knows its id can take part in it, and nobody knows it from this.
 pub fn shown(id: &HeaderValue) -> Arc<str> {
-    let hash: String = Sha256::digest(id.as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    hash.into()
+    hex::encode(&Sha256::digest(id.as_bytes())[..4]).into()
 }
 
 /// Adds what a client says of itself (`clientInfo`) to a text for the log, cut to a bearable length: `name/version`.
@@ -489,7 +488,7 @@ pub fn add_client(info: &[u8], to: &mut String) {
 fn new_id() -> Result<HeaderValue, getrandom::Error> {
     let mut random = [0_u8; 32];
     getrandom::fill(&mut random)?;
-    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = hex::encode(random);
     // Hexadecimal is always a valid header value.
     Ok(HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")))
 }

@@ -189,7 +189,7 @@ impl LinkTickets {
 pub fn random() -> Option<String> {
     let mut random = [0_u8; 32];
     getrandom::fill(&mut random).ok()?;
-    Some(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(hex::encode(random))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Redirect {
 
 /// The name of an issuer in an address, in small letters and digits: some servers compare paths without regard to case.
 pub fn name(issuer: &str) -> String {
-    digest(&SHA256, issuer.as_bytes()).as_ref().iter().take(NAME).map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&digest(&SHA256, issuer.as_bytes()).as_ref()[..NAME])
 }
 
 /// Whether it is what [`name`] makes.

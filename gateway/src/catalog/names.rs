@@ -1,7 +1,5 @@
 //! Public names: `<upstream>__<name>`, within what hosts and models accept.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest, Sha256};
 
 /// The longest public name, in characters. The Anthropic API and VS Code accept 64 and fail as a whole on one more.
@@ -21,10 +19,7 @@ pub(super) fn public(upstream: &str, name: &str) -> String {
     }
     let mut short: String = whole.chars().take(BUDGET - HASH - 1).collect();
     short.push('_');
-    for byte in Sha256::digest(whole.as_bytes()).iter().take(HASH / 2) {
-        // Writing to a string cannot fail.
-        let _ = write!(short, "{byte:02x}");
-    }
+    short.push_str(&hex::encode(&Sha256::digest(whole.as_bytes())[..HASH / 2]));
     short
 }
 

@@ -27,7 +27,7 @@ pub(super) fn name(address: &str) -> String {
     let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     let host: String = host.chars().take(HOST).map(letter).collect();
     let whole = url.as_ref().map_or(address, Url::as_str);
-    let hash: String = Sha256::digest(whole).iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex::encode(&Sha256::digest(whole)[..5]);
     // A name begins with a letter or digit, and a host may not.
     format!("{}-{hash}", host.trim_start_matches('-')).trim_start_matches('-').to_owned()
 }

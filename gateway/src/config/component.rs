@@ -141,7 +141,7 @@ impl ComponentDigest {
     /// That of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(hex::encode(Sha256::digest(bytes)))
     }
 
     /// Without the name of the algorithm.

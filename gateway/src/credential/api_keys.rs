@@ -164,9 +164,9 @@ impl ApiKeys {
         }
         let mut random = [0; RANDOM / 2];
         getrandom::fill(&mut random).map_err(|_| ApiKeyError::NoRandomness)?;
-        let text = format!("{PREFIX}{}", hex(&random));
+        let text = format!("{PREFIX}{}", hex::encode(random));
         let text = format!("{text}{}", check(&text));
-        key.hash = hex(&hash(&text));
+        key.hash = hex::encode(hash(&text));
         let about = serde_json::to_string(&key).unwrap_or_default();
         let value = Value { about, secret: Default::default() };
         let store = self.token_store.open().await?.store.as_ref();
@@ -260,7 +260,7 @@ impl ApiKeys {
                     continue;
                 }
             }
-            let Some(hash) = unhex(&key.hash) else { continue };
+            let Some(hash) = hash_of(&key.hash) else { continue };
             let (caller, day) = (Caller::signed_in(key.principal()), key.used.unwrap_or_default() / DAY.as_secs());
             found.insert(hash, Arc::new(KnownKey { key, caller, day: AtomicU64::new(day) }));
         }
@@ -278,7 +278,7 @@ impl ApiKeys {
             let known = self.known.read();
             known.as_ref().is_some_and(|known| known.contains_key(hash))
         };
-        for known in used.into_iter().filter(|used| unhex(&used.key.hash).is_some_and(|hash| is_there(&hash))) {
+        for known in used.into_iter().filter(|used| hash_of(&used.key.hash).is_some_and(|hash| is_there(&hash))) {
             let day = known.day.load(Ordering::Relaxed) * DAY.as_secs();
             let value = Value { about: day.to_string(), secret: Default::default() };
             let Ok(opened) = self.token_store.open().await else { return };
@@ -316,24 +316,16 @@ fn hash(text: &str) -> [u8; 32] {
     bytes
 }
 
+/// The hash that a record holds; none if it is none.
+fn hash_of(text: &str) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    hex::decode_to_slice(text, &mut hash).ok()?;
+    Some(hash)
+}
+
 /// The digits that follow the random ones.
 fn check(text: &str) -> String {
-    hex(&hash(text)).chars().take(CHECK).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 {
-        return None;
-    }
-    for (place, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * place..2 * place + 2)?, 16).ok()?;
-    }
-    Some(bytes)
+    hex::encode(&hash(text)[..CHECK / 2])
 }
 
 fn seconds(time: SystemTime) -> u64 {
@@ -369,9 +361,9 @@ mod tests {
 
     #[test]
     fn a_hash_is_read_as_it_is_written() {
-        assert_eq!(unhex(&hex(&hash("a"))), Some(hash("a")));
+        assert_eq!(hash_of(&hex::encode(hash("a"))), Some(hash("a")));
         for text in ["", "zz", &"é".repeat(32), &"g".repeat(64)] {
-            assert_eq!(unhex(text), None, "{text}");
+            assert_eq!(hash_of(text), None, "{text}");
         }
     }
 }

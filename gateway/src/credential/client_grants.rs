@@ -19,10 +19,7 @@ use weir_oauth::Secret;
 use weir_store::{Entry, Key, Swap, Value};
 use zeroize::Zeroizing;
 
-use super::{
-    IssuerStore, TokenStoreError,
-    issuer_store::{hex, seconds},
-};
+use super::{IssuerStore, TokenStoreError, issuer_store::seconds};
 
 /// How long a code is good.
 const CODE_TIME: Duration = Duration::from_secs(60);
@@ -345,7 +342,7 @@ impl GrantRecord {
     /// The secret that takes the place of another one.
     fn next(&self, secret: &str) -> String {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.seed.as_bytes());
-        hex(hmac::sign(&key, secret.as_bytes()).as_ref())
+        hex::encode(hmac::sign(&key, secret.as_bytes()))
     }
 
     fn parse(value: &Value) -> Option<Self> {
@@ -372,14 +369,14 @@ fn owner(subject: &str, issuer: &str) -> String {
 }
 
 fn hash(text: &str) -> String {
-    hex(digest(&SHA256, text.as_bytes()).as_ref())
+    hex::encode(digest(&SHA256, text.as_bytes()))
 }
 
 /// 32 random bytes in hexadecimal; none if the system has no randomness to give.
 fn random() -> Option<String> {
     let mut random = [0; 32];
     getrandom::fill(&mut random).ok()?;
-    Some(hex(&random))
+    Some(hex::encode(random))
 }
 
 #[cfg(test)]

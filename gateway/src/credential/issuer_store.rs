@@ -165,15 +165,11 @@ impl IssuerStore {
     /// If the store cannot be written.
     pub async fn use_once(&self, issuer: &str, id: &str, ttl: Duration) -> Result<bool, TokenStoreError> {
         let store = self.token_store.open().await?.store.as_ref();
-        let name = hex(digest(&SHA256, format!("{issuer}\n{id}").as_bytes()).as_ref());
+        let name = hex::encode(digest(&SHA256, format!("{issuer}\n{id}").as_bytes()));
         let value = Value { about: String::new(), secret: Zeroizing::default() };
         let written = store.swap(&Key::new(USED, &[&name]), None, &value, Some(ttl)).await?;
         Ok(matches!(written, Swap::Done(_)))
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(super) fn seconds(time: SystemTime) -> u64 {

@@ -147,7 +147,7 @@ impl<'a> ApprovableCall<'a> {
     /// What an approval by a rule stands under. Another rule, or other approvers, need another one.
     fn approval_key(&self, rule: &RuleConfig, approve: &ApprovalConfig) -> String {
         let digest = sha256(&[&self.digest(), rule.name.as_bytes(), approve.to_string().as_bytes()]);
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex::encode(digest)
     }
 
     /// For whoever has to decide; none if a question cannot show all of it.

@@ -78,7 +78,7 @@ impl SseStreams {
     ) -> Option<(OpenStream<'_>, mpsc::Receiver<Posted>)> {
         let mut random = [0_u8; 16];
         getrandom::fill(&mut random).ok()?;
-        let id: Box<str> = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id: Box<str> = hex::encode(random).into();
         let (requests, posted) = mpsc::channel(WAITING);
         let stream = Arc::new(SseStream { endpoint, path: path.into(), caller, requests, session: OnceLock::new() });
         self.open.lock().insert(id.clone(), Arc::clone(&stream));

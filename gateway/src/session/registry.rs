@@ -7,7 +7,6 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fmt::Write,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -413,9 +412,5 @@ fn kept(sessions: &Sessions) -> Duration {
 
 /// What the store calls a session: whoever knows it from there cannot take part in it.
 fn session_digest(id: &[u8]) -> String {
-    digest(&SHA256, id).as_ref().iter().fold(String::with_capacity(64), |mut text, byte| {
-        // Nothing fails that writes to a text.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex::encode(digest(&SHA256, id))
 }

@@ -17,7 +17,7 @@ use tracing_subscriber::layer::{Context, Layer};
 
 use super::{
     printable::acts,
-    put::{put_hex, put_number, put_time},
+    put::{is_plain, put_hex, put_number, put_time},
     writer::WriterShared,
 };
 
@@ -120,8 +120,7 @@ struct Escaper<'a>(&'a mut Vec<u8>);
 
 impl Escaper<'_> {
     fn put(&mut self, text: &str) {
-        let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
-        if text.as_bytes().iter().all(is_plain) {
+        if is_plain(text) {
             return self.0.extend_from_slice(text.as_bytes());
         }
         for c in text.chars() {

@@ -8,6 +8,8 @@ use std::{
     fmt::{self, Write},
 };
 
+use super::put::is_plain;
+
 /// The longest text that is shown, in bytes.
 const LONGEST: usize = 4096;
 
@@ -16,9 +18,7 @@ const LONGEST: usize = 4096;
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     let text = text.trim_end();
-    // Nearly every text is ASCII. All of it is looked at, so that many bytes are at a time.
-    let is_plain = text.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
-    if text.len() <= LONGEST && (is_plain || !text.contains(acts)) {
+    if text.len() <= LONGEST && (is_plain(text) || !text.contains(acts)) {
         return Cow::Borrowed(text);
     }
     let mut cleaned = String::with_capacity(text.len().min(LONGEST));

@@ -1,29 +1,47 @@
 //! Texts, numbers and times, put straight into a buffer that becomes JSON.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    cell::Cell,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 const SECONDS_A_DAY: u64 = 86_400;
+
+/// Whether a text stands in JSON and on a terminal as it is: ASCII that is printed, without quotes and backslashes.
+pub(super) fn is_plain(text: &str) -> bool {
+    /// Eight bytes at a time. Each that is not plain sets its highest bit; what it does to the next one changes nothing.
+    const fn is_plain_word(word: u64) -> bool {
+        const ONES: u64 = u64::MAX / 255;
+        const fn has(byte: u8, word: u64) -> u64 {
+            let others = word ^ (ONES * byte as u64);
+            others.wrapping_sub(ONES) & !others
+        }
+        let below_space = word.wrapping_sub(ONES * b' ' as u64);
+        (word | below_space | has(b'"', word) | has(b'\\', word) | has(0x7f, word)) & (ONES << 7) == 0
+    }
+    let (words, rest) = text.as_bytes().as_chunks();
+    let mut last = [b' '; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    words.iter().all(|word| is_plain_word(u64::from_le_bytes(*word))) && is_plain_word(u64::from_le_bytes(last))
+}
 
 /// Adds a text as a string of JSON (RFC 8259 §7).
 pub(super) fn put_quoted(value: &str, to: &mut Vec<u8>) {
     to.push(b'"');
-    let (mut rest, acts) = (value.as_bytes(), |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f));
-    // Nearly every text needs no escapes. All of it is looked at, so that many bytes are at a time.
-    if !rest.iter().fold(false, |any, byte| any | acts(byte)) {
-        to.extend_from_slice(rest);
-        to.push(b'"');
-        return;
-    }
-    while let Some(at) = rest.iter().position(acts) {
-        to.extend_from_slice(&rest[..at]);
-        match rest[at] {
-            byte @ (b'"' | b'\\') => to.extend_from_slice(&[b'\\', byte]),
-            byte => {
-                to.extend_from_slice(b"\\u00");
-                put_hex(&[byte], to);
+    let mut rest = value.as_bytes();
+    // Nearly every text needs no escapes.
+    if !is_plain(value) {
+        while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)) {
+            to.extend_from_slice(&rest[..at]);
+            match rest[at] {
+                byte @ (b'"' | b'\\') => to.extend_from_slice(&[b'\\', byte]),
+                byte => {
+                    to.extend_from_slice(b"\\u00");
+                    put_hex(&[byte], to);
+                }
             }
+            rest = &rest[at + 1..];
         }
-        rest = &rest[at + 1..];
     }
     to.extend_from_slice(rest);
     to.push(b'"');
@@ -31,28 +49,15 @@ pub(super) fn put_quoted(value: &str, to: &mut Vec<u8>) {
 
 /// Adds the decimal digits of a number.
 pub(super) fn put_number(value: u64, to: &mut Vec<u8>) {
-    let (mut digits, mut at, mut value) = ([0; 20], 20, value);
-    loop {
-        at -= 1;
-        // One digit.
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    to.extend_from_slice(&digits[at..]);
+    to.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// Adds bytes in hexadecimal.
 pub(super) fn put_hex(bytes: &[u8], to: &mut Vec<u8>) {
-    // Without a table, so that many digits are made at a time.
-    let digit = |value: u8| value + if value < 10 { b'0' } else { b'a' - 10 };
     let start = to.len();
     to.resize(start + 2 * bytes.len(), 0);
-    for (pair, byte) in to[start..].chunks_exact_mut(2).zip(bytes) {
-        (pair[0], pair[1]) = (digit(byte >> 4), digit(byte & 15));
-    }
+    // It fits.
+    let _ = hex::encode_to_slice(bytes, &mut to[start..]);
 }
 
 /// The time as records have it.
@@ -62,27 +67,49 @@ pub fn now() -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// A time up to its second as RFC 3339 has it, in UTC, with the point that follows.
+type SecondText = [u8; 20];
+
 /// Adds a time as RFC 3339 has it, in UTC and milliseconds: all are of one length, so that they compare as texts.
 pub(super) fn put_time(at: SystemTime, to: &mut Vec<u8>) {
+    thread_local! {
+        /// What was put last: many times are of one second.
+        static LAST: Cell<(u64, SecondText)> = const { Cell::new((0, *b"1970-01-01T00:00:00.")) };
+    }
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (day, second) = (since.as_secs() / SECONDS_A_DAY, since.as_secs() % SECONDS_A_DAY);
-    let (year, month, day) = date(day);
-    for (value, width, end) in [
-        (year, 4, b'-'),
-        (month, 2, b'-'),
-        (day, 2, b'T'),
-        (second / 3600, 2, b':'),
-        (second / 60 % 60, 2, b':'),
-        (second % 60, 2, b'.'),
-        (u64::from(since.subsec_millis()), 3, b'Z'),
+    let (mut second, mut text) = LAST.get();
+    if second != since.as_secs() {
+        second = since.as_secs();
+        text = second_text(second);
+        LAST.set((second, text));
+    }
+    to.extend_from_slice(&text);
+    let mut millis = *b"000Z";
+    put_digits(u64::from(since.subsec_millis()), &mut millis[..3]);
+    to.extend_from_slice(&millis);
+}
+
+fn second_text(since: u64) -> SecondText {
+    let mut text = *b"0000-00-00T00:00:00.";
+    let ((year, month, day), second) = (date(since / SECONDS_A_DAY), since % SECONDS_A_DAY);
+    for (value, place) in [
+        (year, 0..4),
+        (month, 5..7),
+        (day, 8..10),
+        (second / 3600, 11..13),
+        (second / 60 % 60, 14..16),
+        (second % 60, 17..19),
     ] {
-        let (start, mut value) = (to.len(), value);
-        to.resize(start + width, 0);
-        for digit in to[start..].iter_mut().rev() {
-            *digit = b'0' + (value % 10) as u8;
-            value /= 10;
-        }
-        to.push(end);
+        put_digits(value, &mut text[place]);
+    }
+    text
+}
+
+/// Puts the last digits of a number.
+fn put_digits(mut value: u64, to: &mut [u8]) {
+    for digit in to.iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
     }
 }
 
@@ -142,5 +169,19 @@ mod tests {
         for bad in ["", "2026-11-22", "2026-13-01T00:00:00.000Z", "2026-02-30T00:00:00.000Z"] {
             assert_eq!(time(bad), None, "{bad}");
         }
+    }
+    #[test]
+    fn a_text_is_plain_if_it_stands_as_it_is() {
+        let stands = |c: char| matches!(c, ' '..='~') && c != '"' && c != '\\';
+        for c in (0..=0x2ff).filter_map(char::from_u32) {
+            for (before, after) in [(0, 0), (3, 0), (7, 0), (0, 7), (8, 8), (5, 20)] {
+                let text = format!("{}{c}{}", "a".repeat(before), "~".repeat(after));
+                assert_eq!(is_plain(&text), stands(c), "{text:?}");
+                let mut quoted = Vec::new();
+                put_quoted(&text, &mut quoted);
+                assert_eq!(serde_json::from_slice::<String>(&quoted).unwrap(), text);
+            }
+        }
+        assert!(is_plain("") && !is_plain("\u{1}\u{1} plain after it"));
     }
 }

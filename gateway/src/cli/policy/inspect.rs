@@ -71,7 +71,7 @@ impl Inspection {
             }),
             false => None,
         };
-        let sha256: String = Sha256::digest(wasm).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = hex::encode(Sha256::digest(wasm));
         Ok(Self {
             file: policy.name().to_owned(),
             size: wasm.len(),

@@ -148,7 +148,7 @@ impl Script {
     fn new(body: &str) -> Self {
         let text = [HEAD, body].concat();
         let name = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
-        Self { name: name.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(), text }
+        Self { name: hex::encode(name), text }
     }
 
     /// Runs it by its name, which the server knows once it has run it by its text.
