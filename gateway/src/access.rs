@@ -52,7 +52,7 @@ pub struct AccessRequest<'a> {
     pub item: Item<'a>,
     /// The JSON-RPC method; for what is only listed, that by which it is used.
     pub method: &'a str,
-    /// Its `arguments`, as JSON; none where they are not known yet.
+    /// Its `arguments`, as JSON that has been checked; none where they are not known yet.
     pub arguments: Option<&'a [u8]>,
 }
 

@@ -18,6 +18,7 @@ use serde::{
     Deserialize,
     de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor},
 };
+use weir_mcp::json;
 
 use crate::config::{Condition, MOST_STEPS};
 
@@ -39,6 +40,7 @@ pub(super) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
+    /// `raw` is JSON that has been checked, as a part of each message is.
     pub(super) const fn new(raw: &'a [u8]) -> Self {
         Self { raw, read: OnceLock::new(), steps: AtomicU64::new(0) }
     }
@@ -109,19 +111,42 @@ enum ReadArguments<'a> {
     Value(ReadValue<'a>),
 }
 
-/// Reads arguments, and says how large they are.
+/// Reads arguments, and says how large they are. Texts, of which most consist, take no way through serde.
 fn read(raw: &[u8]) -> Option<(ReadArguments<'_>, u64)> {
-    let text = std::str::from_utf8(raw).ok()?;
     let mut values = 0;
-    let mut from = serde_json::Deserializer::from_str(text);
-    let read = match text.trim_ascii_start().starts_with('{') {
-        true => from.deserialize_map(Object(Strict(&mut values))),
-        false => Strict(&mut values).deserialize(&mut from).map(ReadArguments::Value),
+    let mut strict = Strict(&mut values);
+    let read = match raw.trim_ascii_start().starts_with(b"{") {
+        true => object(raw, &mut strict)?,
+        false => ReadArguments::Value(strict.read(raw)?),
     };
-    let read = read.ok()?;
-    from.end().ok()?;
     let size = values + u64::try_from(raw.len() / BYTES).unwrap_or(u64::MAX);
     Some((read, size))
+}
+
+/// An object, whose members are kept as they come where they are few.
+fn object<'a>(raw: &'a [u8], strict: &mut Strict<'_>) -> Option<ReadArguments<'a>> {
+    strict.count::<serde_json::Error>().ok()?;
+    let mut members = Members::default();
+    for (key, value) in json::members(raw) {
+        strict.count::<serde_json::Error>().ok()?;
+        // What stands there for a surrogate without its pair, which is no text.
+        if matches!(&key, Cow::Owned(key) if key.contains('\u{fffd}')) {
+            return None;
+        }
+        let value = match value.starts_with(b"\"") {
+            true => {
+                strict.count::<serde_json::Error>().ok()?;
+                ReadValue::Text(json::string(value)?.into())
+            }
+            false => strict.read(value)?,
+        };
+        members.push(key, value);
+    }
+    let members = members.each_once()?;
+    Some(match members.len() <= FEW {
+        true => ReadArguments::Few(members, OnceLock::new()),
+        false => ReadArguments::Value(ReadValue::Other(map(members))),
+    })
 }
 
 /// Members as CEL has them.
@@ -130,34 +155,33 @@ fn map(members: Vec<Member<'_>>) -> Box<dyn Val + '_> {
     Box::new(CelMap::from(members.collect::<HashMap<_, _>>()))
 }
 
-/// Whether a key is there twice, or again in lower case as one of those that `folds` has so.
-fn has_key_twice(members: &[Member<'_>], folds: &BTreeSet<String>) -> bool {
-    if members.len() <= FEW {
-        let has = |before: usize, key: &str| members[..before].iter().any(|(other, _)| other == key);
-        return members.iter().enumerate().any(|(at, (key, _))| has(at, key))
-            || folds.iter().any(|folded| has(members.len(), folded));
-    }
-    let keys: HashSet<&str> = members.iter().map(|(key, _)| &**key).collect();
-    keys.len() < members.len() || folds.iter().any(|folded| keys.contains(&**folded))
+/// The members of an object while it is read.
+#[derive(Default)]
+struct Members<'a> {
+    all: Vec<Member<'a>>,
+    /// What keys are for readers that do not tell cases apart, where that is not the key itself.
+    folds: BTreeSet<String>,
+    twice: bool,
 }
 
-/// An object, whose members are kept as they come where they are few.
-struct Object<'c>(Strict<'c>);
-
-impl<'de> Visitor<'de> for Object<'_> {
-    type Value = ReadArguments<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
+impl<'a> Members<'a> {
+    fn push(&mut self, key: Cow<'a, str>, value: ReadValue<'a>) {
+        self.twice |= folded(&key).is_some_and(|folded| !self.folds.insert(folded));
+        self.all.push((key, value));
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, object: A) -> Result<Self::Value, A::Error> {
-        self.0.count()?;
-        let members = self.0.members(object)?;
-        Ok(match members.len() <= FEW {
-            true => ReadArguments::Few(members, OnceLock::new()),
-            false => ReadArguments::Value(ReadValue::Other(map(members))),
-        })
+    /// All of them; none if a key is there twice, or again in other case.
+    fn each_once(self) -> Option<Vec<Member<'a>>> {
+        let Self { all, folds, twice } = self;
+        let has_twice = if all.len() <= FEW {
+            let has = |before: usize, key: &str| all[..before].iter().any(|(other, _)| other == key);
+            all.iter().enumerate().any(|(at, (key, _))| has(at, key))
+                || folds.iter().any(|folded| has(all.len(), folded))
+        } else {
+            let keys: HashSet<&str> = all.iter().map(|(key, _)| &**key).collect();
+            keys.len() < all.len() || folds.iter().any(|folded| keys.contains(&**folded))
+        };
+        (!twice && !has_twice).then_some(all)
     }
 }
 
@@ -171,19 +195,11 @@ impl Strict<'_> {
         if *self.0 > MOST_VALUES { Err(E::custom("too many values")) } else { Ok(()) }
     }
 
-    /// The members of an object, none of them twice.
-    fn members<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<Vec<Member<'de>>, A::Error> {
-        let (mut members, mut folds) = (Vec::new(), BTreeSet::new());
-        let mut twice = false;
-        while let Some(MemberKey(key)) = object.next_key()? {
-            self.count()?;
-            twice |= folded(&key).is_some_and(|folded| !folds.insert(folded));
-            members.push((key, object.next_value_seed(Strict(self.0))?));
-        }
-        if twice || has_key_twice(&members, &folds) {
-            return Err(A::Error::custom("a key is there twice"));
-        }
-        Ok(members)
+    fn read<'a>(&mut self, raw: &'a [u8]) -> Option<ReadValue<'a>> {
+        let mut from = serde_json::Deserializer::from_slice(raw);
+        let value = Strict(self.0).deserialize(&mut from).ok()?;
+        from.end().ok()?;
+        Some(value)
     }
 }
 
@@ -253,7 +269,69 @@ impl<'de> Visitor<'de> for Strict<'_> {
         Ok(ReadValue::other(CelList::from(all)))
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, object: A) -> Result<Self::Value, A::Error> {
-        self.members(object).map(|members| ReadValue::Other(map(members)))
+    fn visit_map<A: MapAccess<'de>>(mut self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut members = Members::default();
+        while let Some(MemberKey(key)) = object.next_key()? {
+            self.count()?;
+            members.push(key, object.next_value_seed(Strict(self.0))?);
+        }
+        let members = members.each_once().ok_or_else(|| A::Error::custom("a key is there twice"))?;
+        Ok(ReadValue::Other(map(members)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn a_member_is_what_it_says() {
+        let raw = br#" { "plain" : "a b", "esc\u0061ped":"\u00e9\n\"","empty":"","n":7,"list":["x"],"yes":true,"none":null } "#;
+        let arguments = Arguments::new(raw);
+        let text = |name: &str| {
+            let member = arguments.member(name).unwrap().unwrap();
+            member.downcast_ref::<CelString<'_>>().map(|text| text.inner().to_owned())
+        };
+        assert_eq!(text("plain").unwrap(), "a b");
+        assert_eq!(text("escaped").unwrap(), "\u{e9}\n\"");
+        assert_eq!(text("empty").unwrap(), "");
+        for other in ["n", "list", "yes", "none"] {
+            assert_eq!(text(other), None, "{other}");
+        }
+        assert!(arguments.member("missing").unwrap().is_none());
+        // The object and seven members of two values, one of them with an element.
+        assert_eq!(arguments.read().unwrap().1, 16 + raw.len() as u64 / BYTES as u64);
+    }
+
+    #[test]
+    fn what_readers_understand_differently_cannot_be_judged() {
+        let deep = format!(r#"{{"a":{}1{}}}"#, "[".repeat(200), "]".repeat(200));
+        let large = format!(r#"{{"a":[0{}]}}"#, ",0".repeat(MOST_VALUES as usize));
+        let many = (0..FEW).map(|at| format!(r#""k{at}":0,"#)).collect::<String>();
+        for bad in [
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":"x","\u0061":"y"}"#,
+            r#"{"path":"x","Path":"y"}"#,
+            r#"{"PATH":"x","Path":"y"}"#,
+            r#"{"a":{"b":1,"b":2}}"#,
+            r#"{"a":"\ud800"}"#,
+            r#"{"\ud800":"a"}"#,
+            r#"[{"a":1,"a":2}]"#,
+            &format!(r#"{{{many}"k0":1}}"#),
+            &format!(r#"{{{many}"K0":1}}"#),
+            &deep,
+            &large,
+        ] {
+            let arguments = Arguments::new(bad.as_bytes());
+            assert!(arguments.read().is_none(), "{}", &bad[..bad.len().min(80)]);
+            assert!(arguments.value().is_none() && arguments.member("a").is_none());
+        }
+        for good in
+            [r#"{"a":1,"b":1}"#, r#"{"a":{"b":1},"b":[{"b":1}]}"#, "{}", "[]", r#""a""#, &format!(r#"{{{many}"a":1}}"#)]
+        {
+            assert!(Arguments::new(good.as_bytes()).value().is_some(), "{good}");
+        }
     }
 }

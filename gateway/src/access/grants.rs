@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
+use ahash::RandomState;
 use cel::common::value::Val;
 use parking_lot::RwLock;
 use weir_flow::facts::Principal;
@@ -40,7 +41,7 @@ pub struct Grants {
     /// Whether some rule is only tried out.
     shadowed: bool,
     /// Whether nothing of an upstream is hidden at its own address, which each request there asks.
-    whole: RwLock<HashMap<Box<str>, bool>>,
+    whole: RwLock<HashMap<Box<str>, bool, RandomState>>,
 }
 
 /// The same for grants that show the same: lists made for one are good for the other.
