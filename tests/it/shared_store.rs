@@ -461,20 +461,14 @@ async fn a_call_asks_the_store_nothing() {
     let legacy = Client::legacy(&gateway, "/mcp/u").await;
     assert!(works(&gateway).await);
     legacy.call("echo", json!({ "message": "m" })).await;
-    let calls = |name: &str| {
-        let said = redis.ask(&["info", "commandstats"]);
-        let own = format!("cmdstat_{name}:calls=");
-        let found = said.lines().find_map(|line| line.strip_prefix(&own)?.split(',').next()?.parse::<u32>().ok());
-        found.unwrap_or_default()
-    };
     // Whoever looks whether something has changed reads one version twice a second, and all of it where it has. After five
     // looks at nothing new it is quiet.
-    let (mut scripts, mut looks) = (calls("evalsha"), calls("get"));
+    let (mut scripts, mut looks) = (redis.calls("evalsha"), redis.calls("get"));
     until("nothing changes any more", || {
-        if calls("evalsha") != scripts {
-            (scripts, looks) = (calls("evalsha"), calls("get"));
+        if redis.calls("evalsha") != scripts {
+            (scripts, looks) = (redis.calls("evalsha"), redis.calls("get"));
         }
-        calls("get") >= looks + 5
+        redis.calls("get") >= looks + 5
     })
     .await;
     let both = async || {
@@ -483,12 +477,12 @@ async fn a_call_asks_the_store_nothing() {
     };
     // The first call after news of its login reads it.
     both().await;
-    let before = calls("evalsha");
+    let before = redis.calls("evalsha");
     for _ in 0..50 {
         both().await;
     }
     assert!(before > 0);
-    assert_eq!(calls("evalsha"), before);
+    assert_eq!(redis.calls("evalsha"), before);
 }
 
 /// `weir store`, about the configuration in this file.

@@ -161,6 +161,18 @@ impl Redis {
         ask(self.port, words)
     }
 
+    /// How often a command has run.
+    ///
+    /// # Panics
+    /// When it cannot be asked.
+    #[must_use]
+    pub fn calls(&self, command: &str) -> u32 {
+        let said = self.ask(&["info", "commandstats"]);
+        let own = format!("cmdstat_{command}:calls=");
+        let found = said.lines().find_map(|line| line.strip_prefix(&own)?.split(',').next()?.parse().ok());
+        found.unwrap_or_default()
+    }
+
     /// All that it has, as it is on its disk.
     ///
     /// # Panics

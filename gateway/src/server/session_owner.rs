@@ -14,6 +14,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use weir_mcp::{Era, InboundRequest, Message, classify::classify_bare, message::Kind, method::safe_to_repeat};
 
 use crate::{
@@ -178,7 +179,14 @@ impl App {
     /// Finds out where a request is answered, and has it answered there.
     pub(super) async fn at_owner(&self, wanted: Wanted, exchange: &mut HttpExchange) -> Whereabouts {
         let Some(registry) = self.proxy.registry() else { return Whereabouts::Here(None) };
+        if let Some(owner) = registry.owner(&wanted.id) {
+            match self.carry(registry.replicas(), &owner, exchange, true).await {
+                Carried::Done(whereabouts) => return whereabouts,
+                Carried::Unreached(_) | Carried::Again | Carried::Gone => registry.forget_owner(&wanted.id),
+            }
+        }
         for attempt in 1..=TRIES {
+            let read = Instant::now();
             let record = match registry.find(&wanted.id).await {
                 Ok(Some(record)) => record,
                 Ok(None) => return Whereabouts::Here(None),
@@ -187,7 +195,12 @@ impl App {
             // Where this gateway is the owner, the session is over, or comes here in this moment.
             if let Some(owner) = record.owner.as_ref().filter(|owner| *owner != registry.replicas().me()) {
                 match self.carry(registry.replicas(), owner, exchange, attempt < TRIES).await {
-                    Carried::Done(whereabouts) => return whereabouts,
+                    Carried::Done(whereabouts) => {
+                        if matches!(whereabouts, Whereabouts::Answered) {
+                            registry.set_owner(&wanted.id, owner.clone(), read);
+                        }
+                        return whereabouts;
+                    }
                     Carried::Unreached(why) => return Whereabouts::away(&why.to_string()),
                     Carried::Again => continue,
                     Carried::Gone => {}

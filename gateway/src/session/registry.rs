@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 use crate::{
     caller::Caller,
     counters::EVENTS_NOT_COPIED,
-    credential::{SessionRecord, StoredEvent, TokenStoreError},
+    credential::{Replica, SessionRecord, StoredEvent, TokenStoreError},
     quota::Reached,
     replica::Replicas,
     telemetry::LogThrottle,
@@ -48,6 +48,11 @@ const LEAVING: Duration = Duration::from_millis(50);
 /// How many sessions that have ended here are remembered.
 const ENDED: usize = 4096;
 
+/// How long the gateway of a session is known without another look into the store, and of how many sessions it is. One
+/// that has the session no more says so.
+const OWNER_KNOWN: Duration = Duration::from_secs(2);
+const OWNERS: usize = 16_384;
+
 /// How a session stands in the store.
 pub(super) struct Registration {
     /// The record as this gateway has written it.
@@ -67,6 +72,8 @@ pub struct SessionRegistry {
     claiming: [tokio::sync::Mutex<()>; CLAIMS],
     /// The sessions that have ended here last, by their digests.
     ended: Mutex<VecDeque<String>>,
+    /// The gateways that have answered for sessions and streams that are not here, and when that was last read.
+    owners: Mutex<HashMap<Box<[u8]>, (Arc<Replica>, Instant)>>,
     /// The streams of HTTP+SSE that are here, by their digests: their paths, and when they were written.
     streams: Mutex<HashMap<String, (Box<str>, Instant)>>,
     told: LogThrottle,
@@ -117,6 +124,7 @@ impl SessionRegistry {
             replicas,
             claiming,
             ended: Mutex::default(),
+            owners: Mutex::default(),
             streams: Mutex::default(),
             told: LogThrottle::default(),
             told_of_copies: LogThrottle::default(),
@@ -150,6 +158,29 @@ impl SessionRegistry {
     /// When the store cannot be read.
     pub async fn find(&self, id: &[u8]) -> Result<Option<SessionRecord>, TokenStoreError> {
         self.replicas.store().session(&session_digest(id)).await
+    }
+
+    /// The gateway that has answered for a session a moment ago.
+    pub fn owner(&self, id: &[u8]) -> Option<Arc<Replica>> {
+        let owners = self.owners.lock();
+        let (owner, read) = owners.get(id)?;
+        (read.elapsed() < OWNER_KNOWN).then(|| Arc::clone(owner))
+    }
+
+    /// Notes that a gateway, which the store had at this time, has answered for a session.
+    pub fn set_owner(&self, id: &[u8], owner: Replica, read: Instant) {
+        let mut owners = self.owners.lock();
+        if owners.len() >= OWNERS {
+            owners.retain(|_, (_, read)| read.elapsed() < OWNER_KNOWN);
+        }
+        if owners.len() < OWNERS {
+            owners.insert(id.into(), (Arc::new(owner), read));
+        }
+    }
+
+    /// Has the store be asked next time.
+    pub fn forget_owner(&self, id: &[u8]) {
+        self.owners.lock().remove(id);
     }
 
     /// Has other gateways find a stream of HTTP+SSE at this path.
