@@ -49,7 +49,7 @@ use authorization::AuthorizationServer;
 use connect::Connect;
 use listen::{Handler, HttpExchange};
 use origin_check::OriginCheck;
-use session_owner::{Sought, Whereabouts};
+use session_owner::{ForwardedHeaders, Sought, Whereabouts};
 
 /// What answers requests.
 pub struct App {
@@ -62,6 +62,8 @@ pub struct App {
     draining: watch::Sender<bool>,
     /// Those of HTTP+SSE.
     streams: sse::SseStreams,
+    /// What goes along with requests to other gateways.
+    forwarded: ForwardedHeaders,
     refusals: Refusals,
 }
 
@@ -85,8 +87,9 @@ impl App {
         authorization: Option<AuthorizationServer>,
     ) -> Self {
         let draining = watch::Sender::new(false);
-        let (streams, refusals) = (sse::SseStreams::default(), Refusals::default());
-        Self { proxy, origin_check, authn, connect, authorization, draining, streams, refusals }
+        let (streams, forwarded, refusals) =
+            (sse::SseStreams::default(), ForwardedHeaders::default(), Refusals::default());
+        Self { proxy, origin_check, authn, connect, authorization, draining, streams, forwarded, refusals }
     }
 
     /// Says in `/readyz` that no new work should come, and ends the streams that would never end by themselves.

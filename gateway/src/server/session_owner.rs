@@ -5,26 +5,25 @@
 //! comes back as it is. When the other gateway is gone, a session is taken over and the request answered here. What the other
 //! gateway may have seen is sent again only if it may run twice, and else answered with an error that says so.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+mod forwarded;
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use std::sync::Arc;
+
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weir_mcp::{Era, InboundRequest, Message, classify::classify_bare, message::Kind, method::safe_to_repeat};
 
 use crate::{
-    caller::{Caller, CallerRecord},
+    caller::Caller,
     credential::{Replica, SessionRecord},
     http::{CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response},
     proxy::{Answer, CLIENT_GONE},
     replica::{ANSWERED_BY, MISDIRECTED, ReplicaError, Replicas},
     session::{Claim, SessionHold, SessionRegistry},
 };
+
+use forwarded::FORWARDED;
+pub(super) use forwarded::Written as ForwardedHeaders;
 
 use super::{
     App, connect, deliver, events,
@@ -37,9 +36,6 @@ const TRIES: usize = 3;
 
 /// How many gateways are asked to take over a session of one that ends.
 const SUCCESSORS: usize = 8;
-
-/// What one gateway tells another of a request.
-const FORWARDED: HeaderName = HeaderName::from_static("weir-forwarded");
 
 /// Headers that are of one connection, or prove to this gateway who calls. Browsers are known there by their cookies.
 const KEPT_HERE: [&str; 14] = [
@@ -109,49 +105,10 @@ pub(super) struct Wanted {
     is_session: bool,
 }
 
-/// What goes along with a request.
-#[derive(Serialize, Deserialize)]
-struct Forwarded {
-    /// The gateway that is meant.
-    to: String,
-    /// Who sent it; none where everybody may.
-    caller: Option<CallerRecord>,
-    /// When what they have shown is no longer good, in milliseconds since 1970.
-    ends: Option<u64>,
-    /// Where it came from.
-    peer: SocketAddr,
-    /// What it called Weir by.
-    host: Option<String>,
-}
-
 impl Wanted {
     /// The stream of HTTP+SSE that it is for.
     pub(super) fn stream(&self) -> Option<&[u8]> {
         (!self.is_session).then_some(&self.id)
-    }
-}
-
-impl Forwarded {
-    fn new(exchange: &HttpExchange, to: &Replica) -> Self {
-        let since = |end: SystemTime| end.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        Self {
-            to: to.id.clone(),
-            caller: exchange.caller().map(|caller| CallerRecord::with_token(caller)),
-            ends: exchange.ends().map(|end| u64::try_from(since(end)).unwrap_or(u64::MAX)),
-            peer: exchange.peer(),
-            host: exchange.host().map(str::to_owned),
-        }
-    }
-
-    fn header(&self) -> Option<HeaderValue> {
-        let mut value = HeaderValue::from_str(&URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).ok()?)).ok()?;
-        value.set_sensitive(true);
-        Some(value)
-    }
-
-    fn of(exchange: &HttpExchange) -> Option<Self> {
-        let bytes = URL_SAFE_NO_PAD.decode(exchange.value(FORWARDED.as_str())?).ok()?;
-        serde_json::from_slice(&bytes).ok()
     }
 }
 
@@ -307,7 +264,7 @@ impl App {
             // For whoever answers it here after all.
             exchange.keep_body(body.clone());
         }
-        let passed_on = PassedOn::of(exchange, owner);
+        let passed_on = PassedOn::of(exchange, self.forwarded.header(exchange, owner));
         let sent = tokio::select! {
             sent = passed_on.send(replicas, owner, body.clone()) => sent,
             () = replicas.lost(owner) => Err(ReplicaError::Lost),
@@ -363,9 +320,9 @@ struct PassedOn {
 }
 
 impl PassedOn {
-    fn of(exchange: &HttpExchange, owner: &Replica) -> Self {
+    fn of(exchange: &HttpExchange, forwarded: Option<HeaderValue>) -> Self {
         let mut headers = travelling(exchange.headers());
-        headers.extend(Forwarded::new(exchange, owner).header().map(|value| (FORWARDED, value)));
+        headers.extend(forwarded.map(|value| (FORWARDED, value)));
         let path = match exchange.query() {
             Some(query) => format!("{}?{query}", exchange.path()),
             None => exchange.path().to_owned(),
@@ -462,20 +419,20 @@ impl App {
 pub struct ReplicaPort {
     app: Arc<App>,
     me: Replica,
+    senders: forwarded::Read,
 }
 
 impl ReplicaPort {
     /// Answers what is meant for this gateway.
     #[must_use]
-    pub const fn new(app: Arc<App>, me: Replica) -> Self {
-        Self { app, me }
+    pub fn new(app: Arc<App>, me: Replica) -> Self {
+        Self { app, me, senders: forwarded::Read::default() }
     }
 }
 
 impl Handler for ReplicaPort {
     async fn handle(self: &Arc<Self>, exchange: &mut HttpExchange) {
-        let forwarded = Forwarded::of(exchange).filter(|forwarded| forwarded.to == self.me.id);
-        let Some(forwarded) = forwarded else {
+        let Some(sender) = self.senders.sender(exchange).filter(|sender| sender.to == self.me.id) else {
             let me = HeaderValue::from_str(&self.me.id).ok().map(|id| (ANSWERED_BY, id));
             return exchange.respond(MISDIRECTED, me.as_slice(), Bytes::new()).await;
         };
@@ -483,9 +440,7 @@ impl Handler for ReplicaPort {
             Ok(hold) => hold,
             Err(refusal) => return deliver::deliver(exchange, refusal, self.app.draining.subscribe()).await,
         };
-        let Forwarded { caller, ends, peer, host, .. } = forwarded;
-        let ends = ends.and_then(|millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
-        exchange.speak_for(peer, host, caller.as_ref().map(CallerRecord::caller), ends);
+        exchange.speak_for(sender.peer, sender.host.clone(), sender.caller.clone(), sender.ends);
         if connect::is_page(exchange.path()) || connect::is_console(exchange) {
             return self.app.connect(exchange).await;
         }
@@ -495,31 +450,5 @@ impl Handler for ReplicaPort {
         if let Some(answer) = answer {
             deliver::deliver(exchange, answer, self.app.draining.subscribe()).await;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    /// As the release before this one sends it, and the one after has to read it.
-    const MESSAGE: &str = include_str!("session_owner/forwarded-0.1.json");
-
-    #[test]
-    fn a_message_of_a_neighbouring_release_is_read_and_written_with_all_it_has() {
-        let mut message: Value = serde_json::from_str(MESSAGE).unwrap();
-        let read = |message: &Value| serde_json::from_value::<Forwarded>(message.clone()).unwrap();
-        assert_eq!(
-            serde_json::to_value(read(&message)).unwrap(),
-            message,
-            "a field is gone, or has another name or form"
-        );
-        message["from_a_newer_weir"] = json!(true);
-        message["caller"]["from_a_newer_weir"] = json!(true);
-        assert_eq!(read(&message).host.as_deref(), Some("weir.example.com"));
     }
 }
