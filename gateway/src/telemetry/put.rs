@@ -65,8 +65,8 @@ pub(super) fn put_hex(bytes: &[u8], to: &mut Vec<u8>) {
     };
     let start = to.len();
     to.resize(start + 2 * bytes.len(), 0);
-    for (pair, byte) in to[start..].chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&DIGITS[usize::from(*byte)]);
+    for (pair, byte) in to[start..].as_chunks_mut().0.iter_mut().zip(bytes) {
+        *pair = DIGITS[usize::from(*byte)];
     }
 }
 

@@ -28,12 +28,14 @@ impl<'a> Record<'a> {
     }
 
     /// Adds a text; what is too long is cut.
+    #[inline(always)]
     pub fn text(&mut self, name: &str, value: &str) {
         self.name(name);
         self.quoted(value);
     }
 
     /// Adds a text that is not always there.
+    #[inline(always)]
     pub fn maybe(&mut self, name: &str, value: Option<&str>) {
         if let Some(value) = value {
             self.text(name, value);
@@ -81,6 +83,7 @@ impl<'a> Record<'a> {
     }
 
     /// Adds a number.
+    #[inline(always)]
     pub fn number(&mut self, name: &str, value: u64) {
         self.name(name);
         put_number(value, self.0);
@@ -102,6 +105,8 @@ impl<'a> Record<'a> {
         self.0.extend(json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
     }
 
+    /// In place where it is used, so that a name whose text is known is one copy of a known length.
+    #[inline(always)]
     fn name(&mut self, name: &str) {
         self.0.extend_from_slice(b",\"");
         self.0.extend_from_slice(name.as_bytes());
