@@ -64,6 +64,12 @@ pub(super) struct Registration {
     pub(super) is_due: bool,
 }
 
+/// The gateway that has a session, and when the store said so.
+struct KnownOwner {
+    gateway: Arc<Replica>,
+    read: Instant,
+}
+
 /// Where the sessions of all gateways stand.
 pub struct SessionRegistry {
     replicas: Arc<Replicas>,
@@ -72,8 +78,8 @@ pub struct SessionRegistry {
     claiming: [tokio::sync::Mutex<()>; CLAIMS],
     /// The sessions that have ended here last, by their digests.
     ended: Mutex<VecDeque<String>>,
-    /// The gateways that have answered for sessions and streams that are not here, and when that was last read.
-    owners: Mutex<HashMap<Box<[u8]>, (Arc<Replica>, Instant)>>,
+    /// The gateways that have answered for sessions and streams that are not here.
+    owners: Mutex<HashMap<Box<[u8]>, KnownOwner>>,
     /// The streams of HTTP+SSE that are here, by their digests: their paths, and when they were written.
     streams: Mutex<HashMap<String, (Box<str>, Instant)>>,
     told: LogThrottle,
@@ -112,6 +118,12 @@ impl Session {
         let written = Instant::now();
         *self.registration.lock() = version.map(|version| Registration { version, written, kept, is_due: false });
         self.streams.mirror_as(version.map(|_| session_digest(self.id.as_bytes()).into()));
+    }
+}
+
+impl KnownOwner {
+    fn is_known(&self) -> bool {
+        self.read.elapsed() < OWNER_KNOWN
     }
 }
 
@@ -163,18 +175,17 @@ impl SessionRegistry {
     /// The gateway that has answered for a session a moment ago.
     pub fn owner(&self, id: &[u8]) -> Option<Arc<Replica>> {
         let owners = self.owners.lock();
-        let (owner, read) = owners.get(id)?;
-        (read.elapsed() < OWNER_KNOWN).then(|| Arc::clone(owner))
+        owners.get(id).filter(|owner| owner.is_known()).map(|owner| Arc::clone(&owner.gateway))
     }
 
-    /// Notes that a gateway, which the store had at this time, has answered for a session.
-    pub fn set_owner(&self, id: &[u8], owner: Replica, read: Instant) {
+    /// Notes that a gateway has answered for a session, as the store said at this time.
+    pub fn set_owner(&self, id: &[u8], gateway: Replica, read: Instant) {
         let mut owners = self.owners.lock();
         if owners.len() >= OWNERS {
-            owners.retain(|_, (_, read)| read.elapsed() < OWNER_KNOWN);
+            owners.retain(|_, owner| owner.is_known());
         }
         if owners.len() < OWNERS {
-            owners.insert(id.into(), (Arc::new(owner), read));
+            owners.insert(id.into(), KnownOwner { gateway: Arc::new(gateway), read });
         }
     }
 
