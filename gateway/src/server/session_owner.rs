@@ -137,9 +137,15 @@ impl App {
     pub(super) async fn at_owner(&self, wanted: Wanted, exchange: &mut HttpExchange) -> Whereabouts {
         let Some(registry) = self.proxy.registry() else { return Whereabouts::Here(None) };
         if let Some(owner) = registry.owner(&wanted.id) {
-            match self.carry(registry.replicas(), &owner, exchange, true).await {
+            let carried = self.carry(registry.replicas(), &owner, exchange, true).await;
+            if !matches!(carried, Carried::Done(_)) {
+                registry.forget_owner(&wanted.id);
+            }
+            match carried {
                 Carried::Done(whereabouts) => return whereabouts,
-                Carried::Unreached(_) | Carried::Again | Carried::Gone => registry.forget_owner(&wanted.id),
+                Carried::Unreached(why) => return Whereabouts::away(&why.to_string()),
+                // Its record says who has it by now.
+                Carried::Again | Carried::Gone => {}
             }
         }
         for attempt in 1..=TRIES {
