@@ -9,6 +9,7 @@ use weir_tests::{Client, Gateway, Issuer, Peer, Stub};
 
 use crate::approval::page::approve_at_page;
 use crate::approval::{OWN, is_asked, modern, reply, rules};
+use crate::replicas::{self, LOST, call, event_id, listen};
 use crate::sign_in::{AUDIENCE, text};
 
 /// The process that takes over, once the one before has ended.
@@ -125,6 +126,37 @@ async fn cursors_lead_on_in_the_next_process() {
         let page = client.result("tools/list", json!({ "cursor": cursor })).await;
         assert_eq!(page["tools"][0]["name"], "stub__burst", "{page}");
     }
+}
+
+#[tokio::test]
+async fn what_a_client_has_missed_it_gets_from_the_next_process() {
+    let stub = replicas::stub().await;
+    let config = stub.config("stub");
+    let old = Gateway::start_at(free_port(), &config).await;
+    old.logs("upstream is healthy").await;
+    let [answered, lost] = [Client::legacy(&old, "/mcp/stub").await, Client::legacy(&old, "/mcp/stub").await];
+    let mut seen = Vec::new();
+    for client in [&answered, &lost] {
+        let mut events = old.send(call(client, "steps").1).await.events();
+        event_id(&mut events).await;
+        seen.push(event_id(&mut events).await);
+        drop(events);
+        if std::ptr::eq(client, &answered) {
+            stub.release(3);
+            assert_eq!(listen(&old, client, Some(&seen[0])).await.events().messages().await.len(), 3);
+        }
+    }
+    let (new, _old) = upgraded(old, &config).await;
+    let rest = listen(&new, &answered, Some(&seen[0])).await.events().messages().await;
+    assert_eq!(rest.len(), 3, "{rest:?}");
+    assert_eq!(rest[2]["result"]["content"][0]["text"], "the end");
+    let rest = listen(&new, &lost, Some(&seen[1])).await.events().messages().await;
+    assert!(rest.last().unwrap()["error"]["message"].as_str().unwrap().contains(LOST), "{rest:?}");
+    // Another call has a stream of its own, and none is mistaken for it.
+    let mut events = new.send(call(&lost, "steps").1).await.events();
+    let begun = event_id(&mut events).await;
+    let stream = |id: &str| id.split_once('-').unwrap().0.to_owned();
+    assert!(seen.iter().all(|seen| stream(seen) != stream(&begun)), "{begun} {seen:?}");
 }
 
 /// It stands at a connection of the process that has ended, so it cannot go over.

@@ -361,6 +361,7 @@ mod tests {
             assert!(Arguments::new(good.as_bytes()).value().is_some(), "{good}");
         }
     }
+
     #[test]
     fn texts_are_found_as_serde_finds_them() {
         for text in [r#"{"a":"b"}"#, "{\"a\"\t:\n\"\u{e9} {,:}\" ,\r \"b\":\"\" } ", r#" {"":"","x y":"'"}"#] {

@@ -230,6 +230,20 @@ impl ReplayStreams {
         *self.mirrored.write() = session;
     }
 
+    /// What another process needs to go on with these streams: the number of each, and of each of its events. Of all of it at
+    /// most so many bytes; the session's own stream comes first, and then the newest.
+    pub(super) fn written(&self, most: usize) -> Vec<(u32, u64, Bytes)> {
+        let mut left = most;
+        let answers = self.answers.lock();
+        let logs = std::iter::once(&self.own).chain(answers.logs.iter().rev());
+        let written = logs.filter_map(|log| {
+            let events = log.written();
+            left = left.checked_sub(events.iter().map(|(_, data)| data.len()).sum())?;
+            Some(events.into_iter().map(|(number, data)| (log.stream, number, data)))
+        });
+        written.flatten().collect()
+    }
+
     /// Takes what another process has written of these streams, in their order.
     pub(super) fn restore(self: &Arc<Self>, events: Vec<MirroredEvent>) {
         let mut streams: BTreeMap<u32, StreamCopy> = BTreeMap::new();

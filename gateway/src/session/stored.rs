@@ -18,7 +18,7 @@ use crate::{
     quota::Reached,
 };
 
-use super::{Endpoint, Session, SessionOwner, Sessions};
+use super::{Endpoint, MirroredEvent, Session, SessionOwner, Sessions};
 
 /// How many bytes of sessions go over, of all principals and of one.
 const MOST: usize = 32 << 20;
@@ -29,6 +29,9 @@ const VALUE: usize = 1 << 20;
 
 /// How many bytes of addresses of watched resources go along.
 const WATCHED: usize = 48 * 1024;
+
+/// How many bytes of the streams of a session go along to the next process of this gateway.
+const EVENTS: usize = 256 * 1024;
 
 /// One session, as it is written down.
 #[derive(Serialize, Deserialize)]
@@ -53,6 +56,9 @@ pub(super) struct StoredSession {
     sign_ins: Vec<(String, String)>,
     #[serde(default)]
     approvals: Vec<(String, String)>,
+    /// What the client may ask for again, where that goes along: stream, number and message of each event.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    events: Vec<(u32, u64, String)>,
     /// What a newer Weir has written, for the next one that reads it.
     #[serde(flatten)]
     newer: serde_json::Map<String, serde_json::Value>,
@@ -85,8 +91,16 @@ impl StoredSession {
             stream: Some(session.streams.own_number()),
             sign_ins: session.awaited(),
             approvals: session.awaited_approvals(),
+            events: Vec::new(),
             newer: session.newer.get().map(|newer| (**newer).clone()).unwrap_or_default(),
         })
+    }
+
+    /// Adds what its client may ask for again.
+    fn add_streams(&mut self, session: &Session) {
+        let text =
+            |(stream, number, data): (u32, u64, Bytes)| Some((stream, number, String::from_utf8(data.into()).ok()?));
+        self.events = session.streams.written(EVENTS).into_iter().filter_map(text).collect();
     }
 }
 
@@ -104,13 +118,18 @@ impl Sessions {
         let (mut values, mut total, mut left_out) = (Vec::<Zeroizing<Vec<u8>>>::new(), 0, 0);
         let mut shares: HashMap<Arc<str>, usize> = HashMap::new();
         for session in self.list() {
-            let Some(stored) = StoredSession::of(&session) else { continue };
-            let Ok(line) = serde_json::to_vec(&stored).map(Zeroizing::new) else { continue };
+            let Some(mut stored) = StoredSession::of(&session) else { continue };
             let share = shares.entry(Arc::clone(session.principal())).or_default();
-            if total + line.len() > MOST || *share + line.len() > SHARE {
+            let fits = |line: &Zeroizing<Vec<u8>>| total + line.len() <= MOST && *share + line.len() <= SHARE;
+            let line = |stored: &StoredSession| serde_json::to_vec(stored).ok().map(Zeroizing::new).filter(fits);
+            stored.add_streams(&session);
+            let with_streams = line(&stored);
+            stored.events.clear();
+            // Where its streams have no room, the session goes on without them.
+            let Some(line) = with_streams.or_else(|| line(&stored)) else {
                 left_out += 1;
                 continue;
-            }
+            };
             total += line.len();
             *share += line.len();
             match values.last_mut().filter(|value| value.len() < VALUE) {
@@ -170,6 +189,14 @@ impl Sessions {
                 session.watch(&upstream, uri, true);
             }
         }
+        let event = |(stream, number, data)| MirroredEvent {
+            session: Arc::default(),
+            stream,
+            number,
+            data: Some(Bytes::from(String::into_bytes(data))),
+        };
+        // Also where there are none: no stream that begins here is taken for one of the process before.
+        session.streams.restore(stored.events.into_iter().map(event).collect());
         *session.awaited.lock() = stored.sign_ins;
         *session.awaited_approvals.lock() = stored.approvals;
         if !stored.newer.is_empty() {

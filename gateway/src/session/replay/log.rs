@@ -38,6 +38,8 @@ struct LogState {
     /// The number of the next event; the first has 1.
     next: u64,
     bytes: usize,
+    /// What is said in place of an answer that is missing when this process is gone.
+    fallback: Option<Bytes>,
     /// How often a reader has taken over from the one before.
     turn: u64,
     ended: Option<Instant>,
@@ -82,14 +84,18 @@ impl ReplayLog {
         }
     }
 
-    /// Has the store say `data` to a client that comes back for this stream when this process is gone.
-    pub(super) fn mirror_fallback(&self, data: Bytes) {
+    /// Has `data` said to a client that comes back for this stream when this process is gone.
+    pub(super) fn set_fallback(&self, data: Bytes) {
+        self.state.lock().fallback = Some(data.clone());
         self.mirror(FALLBACK, Some(data));
     }
 
-    /// Whether the store gets a copy.
-    pub(super) fn is_mirrored(&self) -> bool {
-        self.mirrored.read().is_some()
+    /// What another process needs to [restore](Self::restore) it: numbers and messages.
+    pub(super) fn written(&self) -> Vec<(u64, Bytes)> {
+        let state = self.state.lock();
+        let first = state.next - state.events.len() as u64;
+        let fallback = state.fallback.iter().map(|data| (FALLBACK, data.clone()));
+        fallback.chain((first..).zip(state.events.iter().cloned())).collect()
     }
 
     fn mirror(&self, number: u64, data: Option<Bytes>) {
@@ -186,7 +192,12 @@ impl ReplayLog {
     }
 
     pub(super) fn end(&self) {
-        self.state.lock().ended.get_or_insert_with(Instant::now);
+        {
+            let mut state = self.state.lock();
+            state.ended.get_or_insert_with(Instant::now);
+            // It has its answer by now, or never gets one.
+            state.fallback = None;
+        }
         self.changed.notify_waiters();
     }
 

@@ -47,15 +47,13 @@ impl ReplayWriter {
     /// Begins to keep the stream; gives the event that lets the client come back for it, where it knows such events.
     /// It carries nothing but an id and when to come back (MCP 2025-11-25, basic/transports).
     ///
-    /// `fallback` is what a client gets that comes back for the answer at another gateway when this one is gone.
+    /// `fallback` is what a client gets that comes back for the answer at another process when this one is gone.
     pub fn begin(&mut self, fallback: impl FnOnce() -> Option<Bytes>) -> Bytes {
         if self.log.is_none() {
             let log = self.streams.add(self.stream);
             self.turn = log.turn();
-            if log.is_mirrored()
-                && let Some(fallback) = fallback()
-            {
-                log.mirror_fallback(fallback);
+            if let Some(fallback) = fallback() {
+                log.set_fallback(fallback);
             }
             self.log = Some(log);
         }
