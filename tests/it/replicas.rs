@@ -112,19 +112,6 @@ async fn a_session_goes_on_at_the_other_gateway_and_is_one_session() {
 }
 
 #[tokio::test]
-async fn calls_of_a_session_at_the_other_gateway_ask_the_store_now_and_then() {
-    let (stub, redis) = (stub().await, Redis::start().await);
-    let [one, other] = pair(&redis, &stub.config("stub")).await;
-    let client = Client::legacy(&one, "/mcp/stub").await;
-    let before = redis.calls("evalsha");
-    for _ in 0..100 {
-        echoes(&other, &client).await;
-    }
-    let scripts = redis.calls("evalsha") - before;
-    assert!(scripts < 50, "{scripts} scripts ran, those of both gateways themselves among them");
-}
-
-#[tokio::test]
 async fn a_question_is_answered_and_a_call_cancelled_at_the_other_gateway() {
     let (fixture, redis) = (Peer::fixture("legacy").await, Redis::start().await);
     let [one, other] = pair(&redis, &fixture.config("fixture")).await;
