@@ -18,6 +18,7 @@ use serde::{
     Deserialize,
     de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor},
 };
+use smallvec::SmallVec;
 
 use crate::config::{Condition, MOST_STEPS};
 
@@ -76,6 +77,9 @@ impl<'a> Arguments<'a> {
 
 type Member<'a> = (Cow<'a, str>, ReadValue<'a>);
 
+/// Most objects of arguments have one or two, which need no allocation.
+type Members<'a> = SmallVec<[Member<'a>; 2]>;
+
 /// A value. Most are texts, which need no allocation of their own.
 #[derive(Clone)]
 enum ReadValue<'a> {
@@ -106,13 +110,13 @@ impl<'a> ReadValue<'a> {
 
 enum ReadArguments<'a> {
     /// The few members of an object, and that as a value: plain conditions name members, and only others need it.
-    Few(Vec<Member<'a>>, OnceLock<Box<dyn Val + 'a>>),
+    Few(Members<'a>, OnceLock<Box<dyn Val + 'a>>),
     Value(ReadValue<'a>),
 }
 
 /// Reads arguments, and says how large they are.
 fn read(raw: &[u8]) -> Option<(ReadArguments<'_>, u64)> {
-    let text = std::str::from_utf8(raw).ok()?;
+    let text = simdutf8::basic::from_utf8(raw).ok()?;
     let mut values = 0;
     let read = match texts(text) {
         Some(members) => {
@@ -138,43 +142,58 @@ fn strictly<'a>(text: &'a str, values: &mut u64) -> Option<ReadArguments<'a>> {
 
 /// The members of an object of few texts without escapes, as most arguments are: found in a third of the time that serde
 /// takes, for the message has been checked. None if anything else is there.
-fn texts(text: &str) -> Option<Vec<Member<'_>>> {
-    let mut rest = after(text, '{')?;
-    let mut members = Vec::with_capacity(2);
+fn texts(text: &str) -> Option<Members<'_>> {
+    let (mut from, mut members) = (TextScan { text, at: 0 }, Members::new());
+    from.sign(b'{')?;
     loop {
-        let (key, value);
-        (key, rest) = quoted(rest)?;
-        (value, rest) = quoted(after(rest, ':')?)?;
+        let key = from.quoted()?;
+        from.sign(b':')?;
+        let value = from.quoted()?;
         if members.len() == FEW || folded(key).is_some() || members.iter().any(|(other, _)| other == key) {
             return None;
         }
         members.push((Cow::Borrowed(key), ReadValue::Text(CelString::from(value))));
-        match after(rest, ',') {
-            Some(more) => rest = more,
-            None => break,
+        if from.sign(b',').is_none() {
+            break;
         }
     }
-    unspaced(after(rest, '}')?).is_empty().then_some(members)
+    from.sign(b'}')?;
+    from.next().is_none().then_some(members)
 }
 
-/// A text that stands between quotes as it is, and what follows it.
-fn quoted(text: &str) -> Option<(&str, &str)> {
-    let rest = after(text, '"')?;
-    let end = memchr::memchr2(b'"', b'\\', rest.as_bytes())?;
-    let (inner, rest) = rest.split_at(end);
-    Some((inner, rest.strip_prefix('"')?))
+/// Where in the text one is.
+struct TextScan<'a> {
+    text: &'a str,
+    at: usize,
 }
 
-fn after(text: &str, sign: char) -> Option<&str> {
-    unspaced(text).strip_prefix(sign)
-}
+impl<'a> TextScan<'a> {
+    /// What comes after spaces.
+    fn next(&mut self) -> Option<u8> {
+        let bytes = self.text.as_bytes();
+        while matches!(bytes.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+        bytes.get(self.at).copied()
+    }
 
-fn unspaced(text: &str) -> &str {
-    text.trim_start_matches([' ', '\t', '\n', '\r'])
+    fn sign(&mut self, sign: u8) -> Option<()> {
+        (self.next()? == sign).then(|| self.at += 1)
+    }
+
+    /// A text that stands between quotes as it is.
+    fn quoted(&mut self) -> Option<&'a str> {
+        self.sign(b'"')?;
+        let bytes = self.text.as_bytes();
+        let end = self.at + memchr::memchr2(b'"', b'\\', bytes.get(self.at..)?)?;
+        let inner = self.text.get(self.at..end)?;
+        self.at = end;
+        self.sign(b'"').map(|()| inner)
+    }
 }
 
 /// Members as CEL has them.
-fn map(members: Vec<Member<'_>>) -> Box<dyn Val + '_> {
+fn map(members: Members<'_>) -> Box<dyn Val + '_> {
     let members = members.into_iter().map(|(key, value)| (CelMapKey::String(CelString::from(key)), value.boxed()));
     Box::new(CelMap::from(members.collect::<HashMap<_, _>>()))
 }
@@ -221,8 +240,8 @@ impl Strict<'_> {
     }
 
     /// The members of an object, none of them twice.
-    fn members<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<Vec<Member<'de>>, A::Error> {
-        let (mut members, mut folds) = (Vec::new(), BTreeSet::new());
+    fn members<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<Members<'de>, A::Error> {
+        let (mut members, mut folds) = (Members::new(), BTreeSet::new());
         let mut twice = false;
         while let Some(MemberKey(key)) = object.next_key()? {
             self.count()?;

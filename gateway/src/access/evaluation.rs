@@ -148,6 +148,11 @@ fn contained<'b>(element: CowVal<'b, 'b>, container: &'b IdedExpr, facts: &'b Fa
 fn sized<'b>(of: &CowVal<'b, 'b>) -> Evaluation<'b> {
     /// Sizes that need no allocation.
     static SIZES: LazyLock<Vec<CelInt>> = LazyLock::new(|| (0..1024).map(CelInt::from).collect());
+    // Of a text that is its characters, which are its bytes where all are of ASCII.
+    let ascii = of.downcast_ref::<CelString<'_>>().filter(|text| text.is_ascii());
+    if let Some(known) = ascii.and_then(|text| SIZES.get(text.len())) {
+        return Ok(CowVal::Borrowed(known));
+    }
     let size = of.as_sizer().ok_or(Failed)?.size();
     let known = usize::try_from(*size.inner()).ok().and_then(|at| SIZES.get(at));
     Ok(known.map_or_else(|| CowVal::owned(size), |known| CowVal::Borrowed(known)))

@@ -53,12 +53,16 @@ pub struct GrantsKey {
     caller: Option<Arc<str>>,
 }
 
-/// A rule that can concern a caller.
+/// A rule that can concern a caller. What most calls ask of it stands here, in one place for all rules.
 #[derive(Debug)]
 struct CallerRule {
-    rule: Arc<RuleConfig>,
     /// Which of the set it is.
     index: usize,
+    effect: Effect,
+    enforce: bool,
+    /// Whether it wants an approval.
+    asks: bool,
+    rule: Arc<RuleConfig>,
 }
 
 /// What the rules decide about a call.
@@ -89,7 +93,8 @@ impl Grants {
             if applies {
                 personal |= rule.when.as_ref().is_some_and(Condition::tells_callers_apart_in_lists);
                 indices.push(index);
-                concerning.push(CallerRule { rule: Arc::clone(rule), index });
+                let (effect, enforce, asks) = (rule.effect, rule.enforce, rule.approve.is_some());
+                concerning.push(CallerRule { index, effect, enforce, asks, rule: Arc::clone(rule) });
             }
         }
         let caller_key = principal.filter(|_| personal).map(|principal| format!("{principal:?}").into());
@@ -231,31 +236,30 @@ impl Grants {
         let known = arguments.and_then(|_| self.set.verdicts(call));
         let verdict = |rule: &CallerRule| {
             let by_call = known.as_ref().map(|known| known[rule.index]);
-            match (by_call.unwrap_or_else(|| self.set.judge(&rule.rule, call)), &rule.rule.when) {
-                (Some(verdict), _) => verdict,
-                (None, None) => Verdict::Yes,
+            if let Some(verdict) = by_call.unwrap_or_else(|| self.set.judge(&rule.rule, call)) {
+                return verdict;
+            }
+            match &rule.rule.when {
+                None => Verdict::Yes,
                 // What names no item may call anything arguments: they allow nothing of it, and deny it.
-                (None, Some(when)) if matches!(call.item, Item::Whole) && when.uses_arguments() => {
-                    match rule.rule.effect {
-                        Effect::Allow => Verdict::No,
-                        Effect::Deny => Verdict::Failed,
-                    }
-                }
-                (None, Some(when)) => facts.satisfy(when),
+                Some(when) if matches!(call.item, Item::Whole) && when.uses_arguments() => match rule.effect {
+                    Effect::Allow => Verdict::No,
+                    Effect::Deny => Verdict::Failed,
+                },
+                Some(when) => facts.satisfy(when),
             }
         };
         let (mut allowing, mut approvals) = (None, Vec::new());
-        for rule in self.rules.iter().filter(|rule| all || rule.rule.enforce) {
-            let allows_alone = rule.rule.effect == Effect::Allow && rule.rule.approve.is_none();
+        for rule in self.rules.iter().filter(|rule| all || rule.enforce) {
             // The first that allows is enough.
-            if allows_alone && allowing.is_some() {
+            if rule.effect == Effect::Allow && !rule.asks && allowing.is_some() {
                 continue;
             }
-            match (verdict(rule), rule.rule.effect) {
+            match (verdict(rule), rule.effect) {
                 (Verdict::Yes | Verdict::Failed, Effect::Deny) => return Decision::of(&rule.rule, false),
                 (Verdict::Yes | Verdict::Open, Effect::Allow) => {
                     allowing = allowing.or(Some(&rule.rule));
-                    if wants_approval(&rule.rule, call, &facts) {
+                    if rule.asks && wants_approval(&rule.rule, call, &facts) {
                         approvals.push(Arc::clone(&rule.rule));
                     }
                 }
