@@ -111,6 +111,11 @@ impl RequestContext {
         viewer(Some(&self.endpoint), self.caller.as_ref(), self.client())
     }
 
+    /// Whether this gateway has but a copy of the session.
+    pub(in crate::proxy) fn is_with_copy(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_copy())
+    }
+
     /// Who calls, and with which client.
     fn who(&self) -> (Option<&Arc<Caller>>, Option<ClientInfo<'_>>) {
         (self.caller.as_ref(), self.client())
@@ -421,6 +426,9 @@ impl Proxy {
     ) -> Answer {
         if target.approvals.is_empty() && target.policy_approvals.is_empty() {
             return self.drive(context, &mut target, record).await;
+        }
+        if context.is_with_copy() {
+            return Answer::at_owner();
         }
         self.approve(context, target, reply, record).await
     }

@@ -49,7 +49,7 @@ use authorization::AuthorizationServer;
 use connect::Connect;
 use listen::{Handler, HttpExchange};
 use origin_check::OriginCheck;
-use session_owner::{ForwardedHeaders, Sought, Whereabouts};
+use session_owner::{ForwardedHeaders, Sought, Whereabouts, WithCopy};
 
 /// What answers requests.
 pub struct App {
@@ -166,17 +166,22 @@ impl App {
         let _hold = match sought {
             None => None,
             Some((_, Sought::Here(hold))) => hold,
-            Some((_, Sought::Elsewhere(wanted))) => match on_heap(|| self.at_owner(wanted, exchange)).await {
-                Whereabouts::Here(hold) => hold,
-                Whereabouts::Answered => return None,
-                Whereabouts::Refused(answer) => return Some(*answer),
-            },
+            Some((_, Sought::Elsewhere(wanted))) => {
+                if let Some(copy) = self.copy_for(&wanted, exchange) {
+                    return self.answer_admitted(exchange, Some(copy)).await;
+                }
+                match on_heap(|| self.at_owner(wanted, exchange)).await {
+                    Whereabouts::Here(hold) => hold,
+                    Whereabouts::Answered => return None,
+                    Whereabouts::Refused(answer) => return Some(*answer),
+                }
+            }
         };
-        self.answer_admitted(exchange).await
+        self.answer_admitted(exchange, None).await
     }
 
-    /// The same once it is known who sent it.
-    async fn answer_admitted(self: &Arc<Self>, exchange: &mut HttpExchange) -> Option<Answer> {
+    /// The same once it is known who sent it. `copy` is of a session that another gateway has.
+    async fn answer_admitted(self: &Arc<Self>, exchange: &mut HttpExchange, copy: Option<WithCopy>) -> Option<Answer> {
         let Some(place) = self.place(exchange) else {
             return Some(refusal::no_such_path(exchange.path(), || self.proxy.endpoints(exchange.caller())));
         };
@@ -186,8 +191,8 @@ impl App {
             }
             ("GET", ServedPath::Sse(_)) if !accepts_events(exchange) => refusal::not_acceptable("text/event-stream"),
             ("GET", ServedPath::Sse(endpoint)) => return self.stream(endpoint, exchange).await,
-            ("POST", ServedPath::Mcp(endpoint)) => return self.post(&endpoint, exchange).await,
-            ("GET", ServedPath::Mcp(endpoint)) => self.get(&endpoint, exchange).await,
+            ("POST", ServedPath::Mcp(endpoint)) => return self.post(&endpoint, exchange, copy).await,
+            ("GET", ServedPath::Mcp(endpoint)) => return self.get(&endpoint, exchange, copy).await,
             ("DELETE", ServedPath::Mcp(endpoint)) => self.delete(&endpoint, exchange).await,
             ("POST", ServedPath::Messages) => self.post_beside(exchange).await,
             (_, ServedPath::Mcp(_)) => refusal::method("GET, POST, DELETE"),

@@ -6,6 +6,7 @@
 
 mod questions;
 mod channels;
+mod copies;
 mod queue;
 mod forwarders;
 mod replay;
@@ -52,6 +53,7 @@ pub use running::{RunningGuard, RunningRequest, SessionHold};
 pub use stateless::{StatelessState, WORK, WatchGrant, WatchRequest, WatchedUpstream};
 pub use table::Sessions;
 
+use copies::CopyState;
 use questions::ClientQuestions;
 use registry::Registration;
 use running::RunningRequests;
@@ -172,6 +174,7 @@ pub struct Session {
     /// How many requests have come for it and are not answered yet.
     holds: AtomicUsize,
     questions: Mutex<ClientQuestions>,
+    copying: CopyState,
     /// How it stands in the store; none if no other gateway can find it.
     registration: Mutex<Option<Registration>>,
     seen: Mutex<Instant>,
@@ -260,6 +263,7 @@ impl Session {
             running: RunningRequests::default(),
             holds: AtomicUsize::new(0),
             questions: Mutex::default(),
+            copying: CopyState::default(),
             registration: Mutex::default(),
             seen: Mutex::new(Instant::now()),
             ended: watch::Sender::default(),
@@ -352,7 +356,7 @@ impl Session {
     }
 
     /// Has the store hear what has changed, if it knows of the session.
-    fn note_change(&self) {
+    pub fn note_change(&self) {
         if let Some(registration) = &mut *self.registration.lock() {
             registration.is_due = true;
         }

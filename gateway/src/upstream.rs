@@ -45,7 +45,7 @@ use weir_mcp::{Era, ListKind};
 use crate::{
     access::{is_each_served, is_served},
     config::{Account, HttpTransport, Reach, Secret, Selections, Timeouts, UpstreamName},
-    http::{HttpClient, HttpProxy},
+    http::{HeaderValue, HttpClient, HttpProxy},
     policy::{CallPolicies, CallPolicy, Policy, PolicyError},
     quota::Quota,
     telemetry::metrics::CallMetrics,
@@ -70,7 +70,7 @@ use guard::CallGuard;
 use known::KnownEras;
 use pool::ProcessPool;
 use status::StatusRecord;
-use streamable::HttpEndpoint;
+use streamable::{HttpEndpoint, HttpSession};
 
 /// The transports that this version carries.
 const CARRIED: [Transport; 3] = [Transport::Http, Transport::Sse, Transport::Stdio];
@@ -211,6 +211,16 @@ impl Upstream {
     /// Its name in the configuration.
     pub fn name(&self) -> &str {
         self.name.as_str()
+    }
+
+    /// The way to a session that another gateway has opened there; none if that is one of a process.
+    pub fn attached(&self, id: Option<HeaderValue>, version: Option<HeaderValue>) -> Option<Channel> {
+        match &self.way {
+            UpstreamTransport::Http(endpoint) => {
+                Some(Channel::Http(HttpSession { id, version, ..HttpSession::none_at(endpoint) }))
+            }
+            UpstreamTransport::Stdio { .. } => None,
+        }
     }
 
     /// The same, for what is kept by the names of upstreams.

@@ -92,6 +92,7 @@ mod resume;
 mod routing;
 mod secrets;
 mod servers;
+mod session_copies;
 mod sessionless;
 mod sessions;
 mod shared_store;

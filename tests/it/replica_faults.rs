@@ -18,7 +18,7 @@ use weir_tests::terminal::ENVIRONMENT;
 use weir_tests::wait::{PATIENCE, until};
 use weir_tests::{Client, Gateway, Issuer, Request, Stub, paths};
 
-use crate::replicas::{LOST, call, config, echo, echoes, event_id, listen, pair, say, stub};
+use crate::replicas::{LOST, call, config, echo, echoes, event_id, listen, lose_sessions, pair, say, stub};
 
 /// A wire to the store that can be broken.
 async fn wire(redis: &Redis) -> Cutter {
@@ -97,6 +97,7 @@ async fn a_write_whose_answer_is_lost_is_written_once_and_is_its_own() {
     echoes(&one, &client).await;
     one.signal(Signal::KILL);
     one.end().await;
+    lose_sessions(&stub).await;
     echoes_soon(&other, &client).await;
     let levels: Vec<_> =
         stub.asked("logging/setLevel").iter().map(|asked| asked.message()["params"]["level"].clone()).collect();

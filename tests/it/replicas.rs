@@ -79,6 +79,13 @@ pub(crate) fn say(stub: &Stub, data: &str) {
     stub.say(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params }).to_string());
 }
 
+/// Has the upstream forget all sessions.
+pub(crate) async fn lose_sessions(stub: &Stub) {
+    for session in stub.sessions() {
+        Request::new("DELETE", "/mcp").header("mcp-session-id", &session).send(stub.address()).await;
+    }
+}
+
 /// The id of the next event.
 pub(crate) async fn event_id(events: &mut Events) -> String {
     events.next().await.and_then(|event| event.id).expect("an event with an id")
@@ -189,6 +196,7 @@ async fn when_a_gateway_dies_its_sessions_go_on_and_its_calls_are_answered() {
     event_id(&mut events).await;
     let last = event_id(&mut events).await;
     until("the store has a copy", || redis.ask(&["keys", "weir:{session-events}:e:*"]).lines().count() >= 7).await;
+    let opened = stub.sessions_opened();
     one.signal(Signal::KILL);
     one.end().await;
     drop(events);
@@ -202,7 +210,18 @@ async fn when_a_gateway_dies_its_sessions_go_on_and_its_calls_are_answered() {
     for answered in calls.join_all().await {
         assert_eq!(answered["result"]["content"][0]["text"], "the end", "{answered}");
     }
-    assert_eq!(stub.asked("logging/setLevel").len(), 2, "the level is said again");
+    assert_eq!(
+        (stub.sessions_opened(), stub.asked("logging/setLevel").len()),
+        (opened, 1),
+        "so do those at the upstream"
+    );
+    lose_sessions(&stub).await;
+    echoes(&other, &resting).await;
+    assert_eq!(
+        (stub.sessions_opened(), stub.asked("logging/setLevel").len()),
+        (opened + 1, 2),
+        "the level is said again"
+    );
     let all = listen(&other, &answered, Some(&start)).await.events().messages().await;
     assert_eq!(all.last().unwrap()["result"]["content"][0]["text"], "the end", "{all:?}");
     assert_eq!(all.len(), 4, "{all:?}");
@@ -390,6 +409,9 @@ async fn outlive_their_gateway(store: &str) {
     }
     one.signal(Signal::KILL);
     one.end().await;
+    echoes(&other, &client).await;
+    // For two seconds calls run with a copy of it.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     echoes(&other, &client).await;
     until("the log tells", || lines(&other, "a session of another gateway goes on here") == 1).await;
     assert_eq!(other.send(client.closing()).await.status, 200);

@@ -17,6 +17,7 @@ use crate::{
     caller::Caller,
     http::HeaderValue,
     quota::Reached,
+    replica::MISDIRECTED,
     session,
     telemetry::{
         CallId, CallOutcome, CallRecord, CallSpan, NEEDS_SIGN_IN, TRACEPARENT, TraceParent,
@@ -173,6 +174,16 @@ impl Answer {
     /// A call that came to nothing.
     pub fn failed(request: &Message, upstream: &str, failure: &Failure) -> Self {
         Self::whole(200, failure_message(request.id(), upstream, failure))
+    }
+
+    /// No answer: the gateway that has the session of the request has to give one, and nothing was sent.
+    pub(super) fn at_owner() -> Self {
+        Self::empty(MISDIRECTED)
+    }
+
+    /// Whether it is none, and another gateway has to give it.
+    pub const fn is_at_owner(&self) -> bool {
+        self.status == MISDIRECTED && matches!(self.body, Body::Empty)
     }
 
     /// A limit was reached.

@@ -76,6 +76,7 @@ impl From<ConnectError> for Stop {
     fn from(why: ConnectError) -> Self {
         match why {
             ConnectError::OtherEra { .. } => Self::OtherEra,
+            ConnectError::AtOwner => Self::Answered(Box::new(Answer::at_owner())),
             ConnectError::SignIn(needed) => Self::SignIn(needed),
             ConnectError::Full(reached) => Self::Full(reached),
             ConnectError::Outage(why) => Self::Outage(SendError::Unsent(why)),

@@ -176,13 +176,16 @@ impl Proxy {
         if let Some(other) = upstream.only_other(Era::Legacy) {
             return Err(ConnectError::OtherEra { wanted: Era::Legacy, other });
         }
+        if session.is_copy() {
+            return Err(ConnectError::AtOwner);
+        }
         let (tell, told) = oneshot::channel();
         let (proxy, owner, upstream) = (Arc::clone(self), Arc::clone(session), Arc::clone(upstream));
         let opening = async move {
             let mut opened = owner.channels.get_or_open(&upstream, || proxy.open_anew(&owner, &upstream)).await;
             // Either the end of the session finds the channel, or this finds the end of the session.
             if owner.is_over() {
-                close_channels(&owner).await;
+                close_channels(&owner, |_| true).await;
                 opened = Err(session_over());
             }
             // A caller that is gone needs no channel.
@@ -212,7 +215,19 @@ impl Proxy {
         }
         let logs = said.result().and_then(|result| json::get(result, &["capabilities", "logging"])).is_some();
         restore(session, upstream, &channel, logs).await;
-        // What it said meanwhile of watched resources nobody has heard.
+        self.tell_of_watched(session, upstream);
+        if session.queue.is_taken() {
+            self.forward(session, upstream, channel.clone(), None);
+            session.forwarders.settled(upstream.key()).await;
+        }
+        // Other gateways can use it, too.
+        session.note_change();
+        Ok(channel)
+    }
+
+    /// Tells a client of the resources that it watches: what their upstreams said of them meanwhile nobody has heard.
+    fn tell_of_watched(&self, session: &Session, upstream: &Arc<Upstream>) {
+        let caller = session.caller();
         for uri in &session.watched(upstream.key()) {
             let item = Item::One(ListKind::Resource, uri);
             let (caller, client) = (caller.as_ref(), session.client_info());
@@ -225,11 +240,11 @@ impl Proxy {
             let params = format!("{{\"uri\":{}}}", json::quote(public));
             session.queue.push(answer::notification(method::UPDATED, Some(params.as_bytes())));
         }
-        if session.queue.is_taken() {
-            self.forward(session, upstream, channel.clone(), None);
-            session.forwarders.settled(upstream.key()).await;
-        }
-        Ok(channel)
+    }
+
+    /// Goes on with a session that has come here from another gateway, with what it has open.
+    pub fn go_on(&self, session: &Session) {
+        session.channels.all().iter().for_each(|(upstream, _)| self.tell_of_watched(session, upstream));
     }
 
     /// Ends a session and everything it holds: its tasks, its upstream sessions, its child processes.
@@ -237,30 +252,29 @@ impl Proxy {
         if let Some(registry) = &self.registry {
             registry.remove(session).await;
         }
-        self.close_session(session).await;
+        self.close_session(session, |_| true).await;
     }
 
-    /// Ends what this gateway holds of a session. Others can go on with it.
+    /// Ends what this gateway holds of a session. Others can go on with it, and with its sessions at upstreams.
     pub async fn leave(&self, session: &Arc<Session>) {
-        if let Some(registry) = &self.registry {
-            registry.leave(session, &self.sessions).await;
-        }
-        self.close_session(session).await;
+        let Some(registry) = &self.registry else { return self.close_session(session, |_| true).await };
+        registry.leave(session, &self.sessions).await;
+        self.close_session(session, |channel| channel.travels().is_none()).await;
     }
 
-    async fn close_session(&self, session: &Arc<Session>) {
+    async fn close_session(&self, session: &Arc<Session>, ends: impl Fn(&Channel) -> bool) {
         session.end();
         session.forwarders.stop();
-        close_channels(session).await;
+        close_channels(session, ends).await;
         // Whatever is being opened closes itself; an upstream that does not answer is left.
         let openings = std::mem::take(&mut *session.openings.lock());
         drop(tokio::time::timeout(CLOSE_LIMIT, openings.join_all()).await);
     }
 }
 
-async fn close_channels(session: &Session) {
+async fn close_channels(session: &Session, ends: impl Fn(&Channel) -> bool) {
     let mut closing = tokio::task::JoinSet::new();
-    for (upstream, channel) in session.channels.take() {
+    for (upstream, channel) in session.channels.take().into_iter().filter(|(_, channel)| ends(channel)) {
         let caller = session.caller();
         closing.spawn(async move { upstream.close(caller.as_ref(), &channel).await });
     }

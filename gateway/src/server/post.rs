@@ -13,6 +13,7 @@ use weir_mcp::{
 use crate::{
     http::{self, HeaderName, HeaderValue},
     proxy::{Answer, CallLog, RequestContext},
+    replica::MISDIRECTED,
     session::{Endpoint, Session, SessionOwner},
     telemetry::CallOutcome,
 };
@@ -22,13 +23,18 @@ use super::{
     listen::{BodyError, HttpExchange},
     messages::Messages,
     refusal,
-    session_owner::Whereabouts,
+    session_owner::{Whereabouts, WithCopy},
     slow,
 };
 
 impl App {
     /// One message, or a batch of legacy ones. No answer if it is written already.
-    pub(super) async fn post(self: &Arc<Self>, endpoint: &Endpoint, exchange: &mut HttpExchange) -> Option<Answer> {
+    pub(super) async fn post(
+        self: &Arc<Self>,
+        endpoint: &Endpoint,
+        exchange: &mut HttpExchange,
+        copy: Option<WithCopy>,
+    ) -> Option<Answer> {
         let inbound = match self.inbound(exchange).await {
             Ok(inbound) => inbound,
             Err(refusal) => return Some(refusal),
@@ -58,7 +64,11 @@ impl App {
                 let context = context(era, endpoint, exchange, message, None);
                 Some(self.handle_message(exchange, &context).await)
             }
-            inbound => Some(self.legacy(endpoint, exchange, inbound).await),
+            inbound => match copy {
+                None => self.legacy(endpoint, exchange, inbound).await,
+                // Boxed: most calls are of sessions that are here.
+                Some(copy) => Box::pin(self.with_copy(endpoint, exchange, inbound, copy)).await,
+            },
         }
     }
 
@@ -78,16 +88,17 @@ impl App {
         InboundRequest::parse(body).map_err(|why| refusal::malformed(&why))
     }
 
-    async fn legacy(
+    /// A message of a session that is here, or one that begins one. No answer if it is written already.
+    pub(super) async fn legacy(
         self: &Arc<Self>,
         endpoint: &Endpoint,
         exchange: &mut HttpExchange,
         inbound: InboundRequest,
-    ) -> Answer {
+    ) -> Option<Answer> {
         let id = exchange.header(&http::MCP_SESSION_ID);
         match &inbound {
             InboundRequest::Single(message) if message.method() == "initialize" && message.kind() == Kind::Request => {
-                return match id {
+                return Some(match id {
                     None => {
                         let context = context(Era::Legacy, endpoint, exchange, message.clone(), None);
                         match SessionOwner::new(self.proxy.sessions(), context.caller.clone(), &context.principal) {
@@ -103,23 +114,31 @@ impl App {
                         }
                     }
                     Some(_) => refusal::second_initialize(message.id()),
-                };
+                });
             }
             InboundRequest::Batch(all) if all.iter().any(|message| message.method() == "initialize") => {
-                return refusal::second_initialize(None);
+                return Some(refusal::second_initialize(None));
             }
             InboundRequest::Single(_) | InboundRequest::Batch(_) => {}
         }
         let session = match self.session(endpoint, exchange, id) {
             Ok(session) => session,
             Err(answer) => {
-                let InboundRequest::Single(message) = inbound else { return answer };
+                let InboundRequest::Single(message) = inbound else { return Some(answer) };
                 let why = if id.is_none() { "no session is named" } else { "there is no such session" };
-                return recorded(answer, &context(Era::Legacy, endpoint, exchange, message, None), exchange, why);
+                let context = context(Era::Legacy, endpoint, exchange, message, None);
+                return Some(recorded(answer, &context, exchange, why));
             }
         };
-        match inbound {
+        Some(match inbound {
             InboundRequest::Single(message) => {
+                if session.is_for_copies(&message) {
+                    match Box::pin(self.at_copies(&session, Some(&message), exchange)).await {
+                        Some(Whereabouts::Answered) => return None,
+                        Some(Whereabouts::Refused(answer)) => return Some(*answer),
+                        Some(Whereabouts::Here(_)) | None => {}
+                    }
+                }
                 let context = context_in(&session, exchange, message);
                 self.alone(exchange, &session, &context).await
             }
@@ -133,7 +152,7 @@ impl App {
                 }
                 batch(&answers)
             }
-        }
+        })
     }
 
     /// The answer to `initialize`, once other gateways can find the session that it has begun.
@@ -149,7 +168,7 @@ impl App {
     }
 
     /// As [`handle_message`](Self::handle_message), where the answer may become a stream that the client can resume.
-    async fn alone(
+    pub(super) async fn alone(
         self: &Arc<Self>,
         exchange: &mut HttpExchange,
         session: &Arc<Session>,
@@ -164,10 +183,14 @@ impl App {
             let asked = pin!(self.proxy.request(context, &mut record));
             slow::resumable(self, exchange, session, id, asked).await
         };
-        answer.recorded(record)
+        if answer.is_at_owner() { answer } else { answer.recorded(record) }
     }
 
-    async fn handle_message(self: &Arc<Self>, exchange: &mut HttpExchange, context: &RequestContext) -> Answer {
+    pub(super) async fn handle_message(
+        self: &Arc<Self>,
+        exchange: &mut HttpExchange,
+        context: &RequestContext,
+    ) -> Answer {
         if context.message.kind() != Kind::Request {
             self.proxy.pass(context).await;
             return Answer::empty(202);
@@ -180,18 +203,44 @@ impl App {
         answer.recorded(record)
     }
 
-    /// The stream of what Weir says of its own accord.
-    pub(super) async fn get(self: &Arc<Self>, endpoint: &Endpoint, exchange: &HttpExchange) -> Answer {
+    /// The stream of what Weir says of its own accord, or one that goes on. No answer if it is written already.
+    pub(super) async fn get(
+        self: &Arc<Self>,
+        endpoint: &Endpoint,
+        exchange: &mut HttpExchange,
+        copy: Option<WithCopy>,
+    ) -> Option<Answer> {
         if let Some(refused) = refused_version(exchange) {
-            return refused;
+            return Some(refused);
         }
         if !headers::accepts_events(exchange.header(&http::ACCEPT).unwrap_or_default()) {
-            return refusal::not_acceptable("text/event-stream");
+            return Some(refusal::not_acceptable("text/event-stream"));
         }
-        match self.session(endpoint, exchange, exchange.header(&http::MCP_SESSION_ID)) {
-            Ok(session) => self.proxy.listen(&session, exchange.header("last-event-id")).await,
-            Err(answer) => answer,
+        let last = exchange.header("last-event-id").map(str::to_owned);
+        if let Some(copy) = &copy {
+            let session = copy.session(endpoint, exchange).zip(last.as_deref());
+            let session = session.filter(|(session, last)| session.streams.knows(last));
+            let Some((session, last)) = session else { return Some(Answer::empty(MISDIRECTED)) };
+            return Some(self.proxy.listen(session, Some(last)).await);
         }
+        let session = match self.session(endpoint, exchange, exchange.header(&http::MCP_SESSION_ID)) {
+            Ok(session) => session,
+            Err(answer) => return Some(answer),
+        };
+        if let Some(last) = &last
+            && let Some(stream) = session.streams.of_copy(last)
+            && !session.streams.knows(last)
+        {
+            match self.at_copies(&session, None, exchange).await {
+                Some(Whereabouts::Answered) => return None,
+                Some(Whereabouts::Refused(answer)) => return Some(*answer),
+                Some(Whereabouts::Here(_)) | None => {}
+            }
+            if let Some(registry) = self.proxy.registry() {
+                registry.read_stream(&session, stream).await;
+            }
+        }
+        Some(self.proxy.listen(&session, last.as_deref()).await)
     }
 
     /// The end of a session.
@@ -275,7 +324,7 @@ fn refused_version(exchange: &HttpExchange) -> Option<Answer> {
 }
 
 /// The context of a message in a session.
-fn context_in(session: &Arc<Session>, exchange: &HttpExchange, message: Message) -> RequestContext {
+pub(super) fn context_in(session: &Arc<Session>, exchange: &HttpExchange, message: Message) -> RequestContext {
     context(Era::Legacy, &session.endpoint, exchange, message, Some(Arc::clone(session)))
 }
 
@@ -311,16 +360,21 @@ async fn gathered(session: &Session, answer: Answer) -> Option<Bytes> {
 
 /// The answers of a batch as one array (MCP 2025-03-26, basic/transports); 202 if there is none.
 fn batch(answers: &[Bytes]) -> Answer {
-    if answers.is_empty() {
-        return Answer::empty(202);
+    match answers {
+        [] => Answer::empty(202),
+        answers => Answer::whole(200, array(answers)),
     }
+}
+
+/// Messages as one array.
+pub(super) fn array(messages: &[Bytes]) -> Bytes {
     let mut body = BytesMut::from(&b"["[..]);
-    for (at, answer) in answers.iter().enumerate() {
+    for (at, message) in messages.iter().enumerate() {
         if at > 0 {
             body.extend_from_slice(b",");
         }
-        body.extend_from_slice(answer);
+        body.extend_from_slice(message);
     }
     body.extend_from_slice(b"]");
-    Answer::whole(200, body.freeze())
+    body.freeze()
 }

@@ -5,6 +5,7 @@
 //! comes back as it is. When the other gateway is gone, a session is taken over and the request answered here. What the other
 //! gateway may have seen is sent again only if it may run twice, and else answered with an error that says so.
 
+mod copies;
 mod forwarded;
 
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use crate::{
     session::{Claim, SessionHold, SessionRegistry},
 };
 
+pub(super) use copies::WithCopy;
+use copies::{COPIED_AT, FOR_COPY, NOTED};
 use forwarded::FORWARDED;
 pub(super) use forwarded::Written as ForwardedHeaders;
 
@@ -34,11 +37,11 @@ use super::{
 /// How often another gateway may be faster to take a session over.
 const TRIES: usize = 3;
 
-/// How many gateways are asked to take over a session of one that ends.
+/// How many gateways are asked to take over a session of one that ends, or to cancel a call that may run there.
 const SUCCESSORS: usize = 8;
 
 /// Headers that are of one connection, or prove to this gateway who calls. Browsers are known there by their cookies.
-const KEPT_HERE: [&str; 14] = [
+const KEPT_HERE: [&str; 16] = [
     "authorization",
     "connection",
     "content-length",
@@ -51,6 +54,8 @@ const KEPT_HERE: [&str; 14] = [
     "trailer",
     "transfer-encoding",
     "upgrade",
+    "weir-copied-at",
+    "weir-for-copy",
     "weir-forwarded",
     "x-api-key",
 ];
@@ -88,6 +93,17 @@ enum Carried {
     Unreached(ReplicaError),
     /// The connection broke, and it may run twice.
     Again,
+}
+
+/// What another gateway is sent a request for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SentFor {
+    /// For what it has.
+    Owner,
+    /// The same, and there is another try where the request is lost.
+    OwnerAgain,
+    /// For a call that it runs with a copy.
+    Copy,
 }
 
 /// What a request is for, as far as this gateway knows.
@@ -136,8 +152,8 @@ impl App {
     /// Finds out where a request is answered, and has it answered there.
     pub(super) async fn at_owner(&self, wanted: Wanted, exchange: &mut HttpExchange) -> Whereabouts {
         let Some(registry) = self.proxy.registry() else { return Whereabouts::Here(None) };
-        if let Some(owner) = registry.owner(&wanted.id) {
-            let carried = self.carry(registry.replicas(), &owner, exchange, true).await;
+        if let Some((owner, _)) = registry.owner(&wanted.id) {
+            let carried = self.carry(registry.replicas(), &owner, exchange, SentFor::OwnerAgain).await;
             if !matches!(carried, Carried::Done(_)) {
                 registry.forget_owner(&wanted.id);
             }
@@ -157,10 +173,12 @@ impl App {
             };
             // Where this gateway is the owner, the session is over, or comes here in this moment.
             if let Some(owner) = record.owner.as_ref().filter(|owner| *owner != registry.replicas().me()) {
-                match self.carry(registry.replicas(), owner, exchange, attempt < TRIES).await {
+                let sent_for = if attempt < TRIES { SentFor::OwnerAgain } else { SentFor::Owner };
+                match self.carry(registry.replicas(), owner, exchange, sent_for).await {
                     Carried::Done(whereabouts) => {
                         if matches!(whereabouts, Whereabouts::Answered) {
-                            registry.set_owner(&wanted.id, owner.clone(), read);
+                            let copy = wanted.is_session.then(|| self.copy_of(&record)).flatten();
+                            registry.set_owner(&wanted.id, owner.clone(), read, copy);
                         }
                         return whereabouts;
                     }
@@ -191,7 +209,9 @@ impl App {
     ) -> Whereabouts {
         registry.left(&wanted.id).await;
         for gateway in registry.replicas().others().await.iter().take(SUCCESSORS) {
-            if let Carried::Done(whereabouts) = self.carry(registry.replicas(), gateway, exchange, true).await {
+            if let Carried::Done(whereabouts) =
+                self.carry(registry.replicas(), gateway, exchange, SentFor::OwnerAgain).await
+            {
                 return whereabouts;
             }
         }
@@ -202,8 +222,13 @@ impl App {
     async fn claim(&self, registry: &SessionRegistry, wanted: &Wanted, record: SessionRecord) -> Option<Whereabouts> {
         let sessions = self.proxy.sessions();
         let endpoint = |name: &str, caller: Option<&Arc<Caller>>| self.proxy.endpoint_of(name, caller);
-        match registry.claim(&wanted.id, record, sessions, endpoint).await {
-            Ok(Claim::Taken) => sessions.hold(&wanted.id).map(|hold| Whereabouts::Here(Some(hold))),
+        let upstream = |name: &str| self.proxy.upstream(name);
+        match registry.claim(&wanted.id, record, sessions, endpoint, upstream).await {
+            Ok(Claim::Taken) => {
+                let hold = sessions.hold(&wanted.id)?;
+                self.proxy.go_on(hold.session());
+                Some(Whereabouts::Here(Some(hold)))
+            }
             Ok(Claim::Unfit) => Some(Whereabouts::Here(None)),
             Ok(Claim::Lost) => None,
             Ok(Claim::Full(full)) => Some(Whereabouts::away(&full.to_string())),
@@ -222,7 +247,7 @@ impl App {
         let other = registry.replicas().other(&gateway).await;
         let Some(gateway) = other else { return Whereabouts::Here(None) };
         exchange.keep_body(message.bytes().clone());
-        match self.carry(registry.replicas(), &gateway, exchange, false).await {
+        match self.carry(registry.replicas(), &gateway, exchange, SentFor::Owner).await {
             Carried::Done(whereabouts) => whereabouts,
             Carried::Unreached(why) => Whereabouts::away(&why.to_string()),
             Carried::Gone | Carried::Again => Whereabouts::Here(None),
@@ -236,7 +261,7 @@ impl App {
             && let Some(gateway) = self.connect.gateway_of(exchange)
             && let Some(gateway) = registry.replicas().other(&gateway).await
         {
-            match self.carry(registry.replicas(), &gateway, exchange, false).await {
+            match self.carry(registry.replicas(), &gateway, exchange, SentFor::Owner).await {
                 Carried::Done(Whereabouts::Answered) => return,
                 Carried::Done(Whereabouts::Refused(answer)) => {
                     return deliver::deliver(exchange, *answer, self.draining.subscribe()).await;
@@ -251,9 +276,15 @@ impl App {
         self.connect(exchange).await;
     }
 
-    /// Has another gateway answer a request. One that is lost with it and may run twice is left to be sent `again`, where
+    /// Has another gateway answer a request. One that is lost with it and may run twice is left to be sent again, where
     /// there is to be another try.
-    async fn carry(&self, replicas: &Replicas, owner: &Replica, exchange: &mut HttpExchange, again: bool) -> Carried {
+    async fn carry(
+        &self,
+        replicas: &Replicas,
+        owner: &Replica,
+        exchange: &mut HttpExchange,
+        sent_for: SentFor,
+    ) -> Carried {
         if replicas.is_replaced_by_me(owner) {
             return Carried::Gone;
         }
@@ -270,7 +301,7 @@ impl App {
             // For whoever answers it here after all.
             exchange.keep_body(body.clone());
         }
-        let passed_on = PassedOn::of(exchange, self.forwarded.header(exchange, owner));
+        let passed_on = PassedOn::of(exchange, self.forwarded.header(exchange, owner), sent_for);
         let sent = tokio::select! {
             sent = passed_on.send(replicas, owner, body.clone()) => sent,
             () = replicas.lost(owner) => Err(ReplicaError::Lost),
@@ -295,7 +326,7 @@ impl App {
                 if may_run_twice(exchange, request.as_ref()) {
                     match why {
                         ReplicaError::Lost => return Carried::Gone,
-                        _ if again => return Carried::Again,
+                        _ if sent_for == SentFor::OwnerAgain => return Carried::Again,
                         _ => {}
                     }
                 }
@@ -326,8 +357,9 @@ struct PassedOn {
 }
 
 impl PassedOn {
-    fn of(exchange: &HttpExchange, forwarded: Option<HeaderValue>) -> Self {
+    fn of(exchange: &HttpExchange, forwarded: Option<HeaderValue>, sent_for: SentFor) -> Self {
         let mut headers = travelling(exchange.headers());
+        headers.extend((sent_for == SentFor::Copy).then_some((FOR_COPY, HeaderValue::from_static("1"))));
         headers.extend(forwarded.map(|value| (FORWARDED, value)));
         let path = match exchange.query() {
             Some(query) => format!("{}?{query}", exchange.path()),
@@ -442,15 +474,23 @@ impl Handler for ReplicaPort {
             let me = HeaderValue::from_str(&self.me.id).ok().map(|id| (ANSWERED_BY, id));
             return exchange.respond(MISDIRECTED, me.as_slice(), Bytes::new()).await;
         };
-        let hold = match Box::pin(self.app.hold(exchange)).await {
-            Ok(hold) => hold,
+        let held = match exchange.value(FOR_COPY.as_str()) {
+            Some(_) => self.app.held_copy(exchange).map(|copy| (None, Some(copy))),
+            None => Box::pin(self.app.hold(exchange)).await.map(|hold| (hold, None)),
+        };
+        let (hold, copy) = match held {
+            Ok(held) => held,
             Err(refusal) => return deliver::deliver(exchange, refusal, self.app.draining.subscribe()).await,
         };
+        if let Some(gateway) = exchange.header(COPIED_AT.as_str()) {
+            let noted = self.app.note_copy(hold.as_ref(), sender.caller.as_ref(), gateway).await;
+            return exchange.respond(if noted { NOTED } else { MISDIRECTED }, &[], Bytes::new()).await;
+        }
         exchange.speak_for(sender.peer, sender.host.clone(), sender.caller.clone(), sender.ends);
         if connect::is_page(exchange.path()) || connect::is_console(exchange) {
             return self.app.connect(exchange).await;
         }
-        let answer = self.app.answer_admitted(exchange).await;
+        let answer = self.app.answer_admitted(exchange, copy).await;
         // A stream of the session's own is none of its calls.
         drop(hold);
         if let Some(answer) = answer {

@@ -50,7 +50,12 @@ pub(super) async fn resumable(
     mut answer: Pin<&mut impl Future<Output = Answer>>,
 ) -> Answer {
     match timeout(QUICK, &mut answer).await {
-        Ok(answer) => kept(answer, session),
+        Ok(answer) => {
+            if session.is_copy() && matches!(answer.body, Body::Events(_)) {
+                Box::pin(app.tell_owner(session, exchange)).await;
+            }
+            kept(answer, session)
+        }
         // Boxed: few calls are slow, and every call would have room for it.
         Err(_) => Box::pin(streamed(app, exchange, session, id, answer)).await,
     }
@@ -64,6 +69,9 @@ async fn streamed(
     id: &[u8],
     mut answer: Pin<&mut impl Future<Output = Answer>>,
 ) -> Answer {
+    if session.is_copy() {
+        app.tell_owner(session, exchange).await;
+    }
     let mut writer = ReplayWriter::answer(&session.streams, session.version());
     if !writer.primes() {
         return kept(while_there(exchange, answer).await, session);

@@ -96,6 +96,16 @@ impl Session {
         Some(cancelled.edit().set(Field::RequestId, id.to_string().as_bytes()).finish())
     }
 
+    /// Whether the question with this id waits for an answer.
+    pub(super) fn has_asked(&self, id: &[u8]) -> bool {
+        number(id).is_some_and(|id| self.questions.lock().waiting.contains_key(&id))
+    }
+
+    /// Has the ids of questions begin here.
+    pub(super) fn ask_from(&self, id: u64) {
+        self.questions.lock().next = id;
+    }
+
     /// Finds whose question a client's answer is for, and gives the answer that question's own id back.
     #[must_use]
     pub fn answered(&self, answer: &Message) -> Option<(UpstreamName, Bytes)> {
@@ -143,7 +153,7 @@ impl Drop for ClientQuestion {
     }
 }
 
-fn number(raw: &[u8]) -> Option<u64> {
+pub(super) fn number(raw: &[u8]) -> Option<u64> {
     std::str::from_utf8(raw).ok()?.parse().ok()
 }
 

@@ -25,9 +25,12 @@ use crate::{
     quota::Reached,
     replica::Replicas,
     telemetry::LogThrottle,
+    upstream::Upstream,
 };
 
-use super::{Endpoint, MirrorQueue, MirroredEvent, Session, Sessions, stored::StoredSession};
+use super::{
+    Endpoint, MirrorQueue, MirroredEvent, Session, SessionHold, Sessions, copies::SessionCopies, stored::StoredSession,
+};
 
 /// How often changes are written.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -68,6 +71,8 @@ pub(super) struct Registration {
 struct KnownOwner {
     gateway: Arc<Replica>,
     read: Instant,
+    /// What this gateway runs calls with meanwhile.
+    copy: Option<Arc<Session>>,
 }
 
 /// Where the sessions of all gateways stand.
@@ -80,6 +85,7 @@ pub struct SessionRegistry {
     ended: Mutex<VecDeque<String>>,
     /// The gateways that have answered for sessions and streams that are not here.
     owners: Mutex<HashMap<Box<[u8]>, KnownOwner>>,
+    copies: SessionCopies,
     /// The streams of HTTP+SSE that are here, by their digests: their paths, and when they were written.
     streams: Mutex<HashMap<String, (Box<str>, Instant)>>,
     told: LogThrottle,
@@ -137,6 +143,7 @@ impl SessionRegistry {
             claiming,
             ended: Mutex::default(),
             owners: Mutex::default(),
+            copies: SessionCopies::default(),
             streams: Mutex::default(),
             told: LogThrottle::default(),
             told_of_copies: LogThrottle::default(),
@@ -172,20 +179,62 @@ impl SessionRegistry {
         self.replicas.store().session(&session_digest(id)).await
     }
 
-    /// The gateway that has answered for a session a moment ago.
-    pub fn owner(&self, id: &[u8]) -> Option<Arc<Replica>> {
+    /// The gateway that has answered for a session a moment ago, and what calls can be run with here.
+    pub fn owner(&self, id: &[u8]) -> Option<(Arc<Replica>, Option<SessionHold>)> {
         let owners = self.owners.lock();
-        owners.get(id).filter(|owner| owner.is_known()).map(|owner| Arc::clone(&owner.gateway))
+        let owner = owners.get(id).filter(|owner| owner.is_known())?;
+        Some((Arc::clone(&owner.gateway), owner.copy.as_ref().map(SessionHold::new)))
+    }
+
+    /// The copy of a session, for what its own gateway passes on.
+    pub fn held_copy(&self, id: &[u8]) -> Option<SessionHold> {
+        self.copies.hold(id)
+    }
+
+    /// A copy of a session that another gateway has, with its upstreams as the record has them; none of what an older Weir
+    /// has written, or where there is no room.
+    pub fn copied(
+        &self,
+        record: &SessionRecord,
+        sessions: &Sessions,
+        endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
+        upstream: impl Fn(&str) -> Option<Arc<Upstream>>,
+    ) -> Option<Arc<Session>> {
+        let mut stored = serde_json::from_slice::<StoredSession>(&record.state).ok()?;
+        let channels = stored.channels.take()?;
+        let copy = match self.copies.get(stored.id.as_bytes()).filter(|copy| stored.is_of(copy, &endpoint)) {
+            Some(copy) => {
+                if let Some(level) = stored.level() {
+                    copy.set_level(&level);
+                }
+                copy
+            }
+            None => {
+                let copy = Arc::new(sessions.copied(stored, endpoint, &self.copies)?);
+                copy.streams.mirror_as(Some(session_digest(copy.id.as_bytes()).into()));
+                self.copies.put(&copy);
+                copy
+            }
+        };
+        copy.attach(&channels, upstream);
+        Some(copy)
+    }
+
+    /// Reads what another gateway has written of a stream that it began with a copy, for it is gone.
+    pub async fn read_stream(&self, session: &Session, stream: u32) {
+        let digest = session_digest(session.id.as_bytes());
+        let Ok(events) = self.replicas.store().events(&digest).await else { return };
+        session.streams.add_written(mirrored(&digest, events).filter(|event| event.stream == stream).collect());
     }
 
     /// Notes that a gateway has answered for a session, as the store said at this time.
-    pub fn set_owner(&self, id: &[u8], gateway: Replica, read: Instant) {
+    pub fn set_owner(&self, id: &[u8], gateway: Replica, read: Instant, copy: Option<Arc<Session>>) {
         let mut owners = self.owners.lock();
         if owners.len() >= OWNERS {
             owners.retain(|_, owner| owner.is_known());
         }
         if owners.len() < OWNERS {
-            owners.insert(id.into(), KnownOwner { gateway: Arc::new(gateway), read });
+            owners.insert(id.into(), KnownOwner { gateway: Arc::new(gateway), read, copy });
         }
     }
 
@@ -249,6 +298,7 @@ impl SessionRegistry {
         record: SessionRecord,
         sessions: &Sessions,
         endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
+        upstream: impl Fn(&str) -> Option<Arc<Upstream>>,
     ) -> Result<Claim, TokenStoreError> {
         let _claiming = self.claim_of(id).lock().await;
         if sessions.has(id) {
@@ -258,25 +308,21 @@ impl SessionRegistry {
         if self.ended.lock().contains(&digest) {
             return Ok(Claim::Unfit);
         }
-        let Ok(stored) = serde_json::from_slice::<StoredSession>(&record.state) else { return Ok(Claim::Unfit) };
+        let Ok(mut stored) = serde_json::from_slice::<StoredSession>(&record.state) else { return Ok(Claim::Unfit) };
+        let channels = stored.channels.take().unwrap_or_default();
         let session = match sessions.restore(stored, endpoint) {
             Ok(Some(session)) => Arc::new(session),
             Ok(None) => return Ok(Claim::Unfit),
             Err(full) => return Ok(Claim::Full(full)),
         };
         let (store, kept) = (self.replicas.store(), kept(sessions));
-        let events = store.events(&digest).await?.into_iter().map(|event| MirroredEvent {
-            session: digest.as_str().into(),
-            stream: event.stream,
-            number: event.number,
-            data: Some(Bytes::copy_from_slice(&event.data)),
-        });
-        session.streams.restore(events.collect());
+        session.streams.restore(mirrored(&digest, store.events(&digest).await?).collect());
         let (me, found) = (self.replicas.me(), (Some(record.version), false));
         let Some(version) = store.write_session(&digest, Some(me), record.state, found, kept).await? else {
             return Ok(Claim::Lost);
         };
         session.set_registered(Some(version), kept);
+        session.attach(&channels, upstream);
         sessions.add(Arc::clone(&session));
         tracing::info!(session = %session.shown, "a session of another gateway goes on here");
         Ok(Claim::Taken)
@@ -367,6 +413,7 @@ impl SessionRegistry {
         loop {
             tokio::time::sleep(PAUSE).await;
             self.renew_streams().await;
+            self.copies.expire();
             let mut ending = JoinSet::new();
             for session in sessions.unwritten() {
                 match self.write_one(&session, sessions).await {
@@ -445,6 +492,17 @@ impl SessionRegistry {
             }
         }
     }
+}
+
+/// Events as the store has them.
+fn mirrored(digest: &str, events: Vec<StoredEvent>) -> impl Iterator<Item = MirroredEvent> {
+    let session: Arc<str> = digest.into();
+    events.into_iter().map(move |event| MirroredEvent {
+        session: Arc::clone(&session),
+        stream: event.stream,
+        number: event.number,
+        data: Some(Bytes::copy_from_slice(&event.data)),
+    })
 }
 
 /// How long the store keeps what it does not hear of: longer than a session may be idle.

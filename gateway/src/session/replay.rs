@@ -53,6 +53,10 @@ const SHARE: usize = 16;
 /// How many streams of a session are taken to have begun since a copy was made.
 const UNTOLD: u32 = 4096;
 
+/// The first number of a stream that a copy of a session begins at another gateway, counted from the session's own stream.
+/// Each copy begins at random from there on.
+const OF_COPIES: u32 = 1 << 31;
+
 /// What the streams of all sessions hold together.
 pub struct ReplayMemory {
     limit: AtomicUsize,
@@ -215,6 +219,12 @@ impl ReplayStreams {
         Some(ResumePoint::Answer(Box::new(Replay::new(log, place))))
     }
 
+    /// Whether the stream of an event id is kept here.
+    pub fn knows(&self, id: &str) -> bool {
+        let is_kept = |stream| stream == self.first || self.answers.lock().logs.iter().any(|log| log.stream == stream);
+        parse(id).is_some_and(|(stream, _)| is_kept(stream))
+    }
+
     /// What the session's own stream said after this place.
     pub fn said_after(&self, place: u64) -> Vec<ReplayedEvent> {
         Replay::new(Arc::clone(&self.own), place).all_there_is()
@@ -244,8 +254,33 @@ impl ReplayStreams {
         written.flatten().collect()
     }
 
-    /// Takes what another process has written of these streams, in their order.
+    /// Has streams that begin from now on be told apart from those of the session at its own gateway.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no randomness to give.
+    pub(super) fn number_apart(&self) -> Result<(), getrandom::Error> {
+        self.next.store(OF_COPIES + (getrandom::u32()? >> 2), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The stream of an event id that a copy of the session has begun.
+    pub fn of_copy(&self, id: &str) -> Option<u32> {
+        let (stream, _) = parse(id)?;
+        (stream.wrapping_sub(self.first) >= OF_COPIES).then_some(stream)
+    }
+
+    /// Takes what another process has written of these streams, in their order, and numbers others apart from them.
     pub(super) fn restore(self: &Arc<Self>, events: Vec<MirroredEvent>) {
+        let number = |event: &MirroredEvent| event.stream.wrapping_sub(self.first);
+        // The other process may have begun more than it could tell.
+        let last = events.iter().map(number).filter(|number| *number < OF_COPIES).max().unwrap_or(0);
+        self.next.store(last.wrapping_add(UNTOLD), Ordering::Relaxed);
+        self.add_written(events);
+    }
+
+    /// Takes what another process has written of these streams, in their order.
+    pub(super) fn add_written(self: &Arc<Self>, events: Vec<MirroredEvent>) {
         let mut streams: BTreeMap<u32, StreamCopy> = BTreeMap::new();
         for MirroredEvent { stream, number, data, .. } in events {
             let copy = streams.entry(stream.wrapping_sub(self.first)).or_default();
@@ -255,9 +290,6 @@ impl ReplayStreams {
                 None => {}
             }
         }
-        // The other process may have begun more than it could tell.
-        let last = streams.last_key_value().map_or(0, |(number, _)| *number);
-        self.next.store(last.wrapping_add(UNTOLD), Ordering::Relaxed);
         for (number, copy) in streams {
             match number {
                 0 => self.own.restore(&copy, false),

@@ -14,11 +14,16 @@ use zeroize::Zeroizing;
 use crate::{
     caller::{Caller, CallerRecord},
     config::UpstreamName,
+    credential::Replica,
     http::HeaderValue,
-    quota::Reached,
+    quota::{Permit, Reached},
+    upstream::{Channel, Upstream},
 };
 
-use super::{Endpoint, MirroredEvent, Session, SessionOwner, Sessions};
+use super::{
+    Endpoint, MirroredEvent, Session, SessionOwner, Sessions,
+    copies::{CopyState, QUESTIONS, SessionCopies},
+};
 
 /// How many bytes of sessions go over, of all principals and of one.
 const MOST: usize = 32 << 20;
@@ -30,13 +35,16 @@ const VALUE: usize = 1 << 20;
 /// How many bytes of addresses of watched resources go along.
 const WATCHED: usize = 48 * 1024;
 
+/// How many sessions at upstreams go along.
+const CHANNELS: usize = 32;
+
 /// How many bytes of the streams of a session go along to the next process of this gateway.
 const EVENTS: usize = 256 * 1024;
 
 /// One session, as it is written down.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoredSession {
-    id: String,
+    pub(super) id: String,
     caller: Option<CallerRecord>,
     /// Whose share it is of.
     principal: String,
@@ -56,12 +64,54 @@ pub(super) struct StoredSession {
     sign_ins: Vec<(String, String)>,
     #[serde(default)]
     approvals: Vec<(String, String)>,
+    /// Its sessions at upstreams that any gateway can use; none if an older Weir has written it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) channels: Option<Vec<StoredChannel>>,
+    /// The gateways where calls of it run with copies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    copies: Vec<Replica>,
     /// What the client may ask for again, where that goes along: stream, number and message of each event.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     events: Vec<(u32, u64, String)>,
     /// What a newer Weir has written, for the next one that reads it.
     #[serde(flatten)]
     newer: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A session at an upstream.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoredChannel {
+    upstream: String,
+    /// Stands for the address and all else that the upstream is reached with.
+    reach: String,
+    /// What the upstream calls it, and the version that was agreed.
+    id: Option<String>,
+    version: Option<String>,
+}
+
+impl StoredChannel {
+    /// None for one that lives in one process.
+    fn of(upstream: &Upstream, channel: &Channel) -> Option<Self> {
+        let (id, version) = channel.travels()?;
+        let text = |value: Option<&HeaderValue>| value.map(|value| value.to_str().map(str::to_owned)).transpose().ok();
+        let (id, version) = (text(id)?, text(version)?);
+        Some(Self { upstream: upstream.key().to_string(), reach: reach_text(upstream), id, version })
+    }
+
+    /// The same session, as this gateway reaches it; none if the upstream is another here.
+    pub(super) fn attached(
+        &self,
+        upstream: impl Fn(&str) -> Option<Arc<Upstream>>,
+    ) -> Option<(Arc<Upstream>, Channel)> {
+        let upstream = upstream(&self.upstream)?;
+        let header = |text: &Option<String>| text.as_deref().map(HeaderValue::from_str).transpose().ok();
+        let channel = upstream.attached(header(&self.id)?, header(&self.version)?)?;
+        (reach_text(&upstream) == self.reach).then_some((upstream, channel))
+    }
+}
+
+fn reach_text(upstream: &Upstream) -> String {
+    hex::encode(&upstream.reach_digest()[..16])
 }
 
 impl StoredSession {
@@ -78,6 +128,8 @@ impl StoredSession {
         let watched = all.iter().take_while(fits).map(|(of, uri)| (of.to_string(), uri.clone())).collect();
         drop(all);
         (!session.is_over()).then_some(())?;
+        let open = session.channels.all().into_iter().take(CHANNELS);
+        let channels = open.filter_map(|(upstream, channel)| StoredChannel::of(&upstream, &channel)).collect();
         Some(Self {
             id: text(session.id.as_bytes())?,
             caller: session.caller().as_deref().map(CallerRecord::of),
@@ -91,9 +143,28 @@ impl StoredSession {
             stream: Some(session.streams.own_number()),
             sign_ins: session.awaited(),
             approvals: session.awaited_approvals(),
+            channels: Some(channels),
+            copies: session.copied_at(),
             events: Vec::new(),
             newer: session.newer.get().map(|newer| (**newer).clone()).unwrap_or_default(),
         })
+    }
+
+    /// Whether a copy is of the same session, and `endpoint` serves the same where it was opened.
+    pub(super) fn is_of(
+        &self,
+        copy: &Session,
+        endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
+    ) -> bool {
+        let caller = copy.caller();
+        endpoint(&self.endpoint, caller.as_ref()).is_some_and(|endpoint| endpoint == copy.endpoint)
+            && self.principal == **copy.principal()
+            && self.initialize.as_bytes() == &copy.initialize.bytes()[..]
+    }
+
+    /// The last `logging/setLevel`.
+    pub(super) fn level(&self) -> Option<Message> {
+        Message::parse(Bytes::from(self.log_level.clone()?)).ok()
     }
 
     /// Adds what its client may ask for again.
@@ -169,19 +240,44 @@ impl Sessions {
         stored: StoredSession,
         endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
     ) -> Result<Option<Session>, Reached> {
+        self.restore_with(stored, endpoint, |principal| self.permit(principal))
+    }
+
+    /// The same as a copy, while another gateway has the session.
+    pub(super) fn copied(
+        &self,
+        stored: StoredSession,
+        endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
+        copies: &SessionCopies,
+    ) -> Option<Session> {
+        let copy = self.restore_with(stored, endpoint, |principal| copies.permit(principal)).ok().flatten()?;
+        copy.streams.number_apart().ok()?;
+        copy.ask_from(QUESTIONS + (u64::from(getrandom::u32().ok()?) << 8));
+        Some(Session { copying: CopyState::of_copy(), ..copy })
+    }
+
+    fn restore_with(
+        &self,
+        stored: StoredSession,
+        endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
+        permit: impl FnOnce(&Arc<str>) -> Result<Permit, Reached>,
+    ) -> Result<Option<Session>, Reached> {
         let caller = stored.caller.as_ref().map(CallerRecord::caller);
         let endpoint = endpoint(&stored.endpoint, caller.as_ref());
         let Some(endpoint) = endpoint.filter(|endpoint| reach(endpoint) == stored.reach) else { return Ok(None) };
-        let owner = SessionOwner::new(self, caller, &stored.principal.as_str().into())?;
+        let principal = stored.principal.as_str().into();
+        let owner = SessionOwner { caller, permit: permit(&principal)?, principal };
         Ok(self.restored(stored, owner, endpoint))
     }
 
     fn restored(&self, stored: StoredSession, owner: SessionOwner, endpoint: Endpoint) -> Option<Session> {
+        let level = stored.level();
         let initialize = Message::parse(Bytes::from(stored.initialize)).ok()?;
         let version = HeaderValue::from_str(&stored.version).ok()?;
         let id = HeaderValue::from_str(&stored.id).ok()?;
-        let session = Session::named((id, stored.stream), owner, endpoint, &initialize, version, self.memory()).ok()?;
-        if let Some(level) = stored.log_level.and_then(|level| Message::parse(Bytes::from(level)).ok()) {
+        let mut session =
+            Session::named((id, stored.stream), owner, endpoint, &initialize, version, self.memory()).ok()?;
+        if let Some(level) = level {
             session.set_level(&level);
         }
         for (upstream, uri) in stored.watched {
@@ -197,6 +293,7 @@ impl Sessions {
         };
         // Also where there are none: no stream that begins here is taken for one of the process before.
         session.streams.restore(stored.events.into_iter().map(event).collect());
+        session.copying = CopyState::with(stored.copies);
         *session.awaited.lock() = stored.sign_ins;
         *session.awaited_approvals.lock() = stored.approvals;
         if !stored.newer.is_empty() {

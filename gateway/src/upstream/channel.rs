@@ -175,6 +175,15 @@ impl Channel {
         }
     }
 
+    /// What another gateway needs to use the same session: its id, and the version that was agreed. None of what lives in
+    /// one process.
+    pub const fn travels(&self) -> Option<(Option<&HeaderValue>, Option<&HeaderValue>)> {
+        match self {
+            Self::Http(session) => Some((session.id.as_ref(), session.version.as_ref())),
+            Self::Sse { .. } | Self::Stdio { .. } => None,
+        }
+    }
+
     /// Ends what this channel holds open at the upstream: its session, or its process unless others use it. A process is
     /// waited for; an HTTP server that is silent is left after a while.
     pub(super) async fn close(&self, credential: Option<&Credential>) {

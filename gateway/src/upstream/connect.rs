@@ -56,6 +56,9 @@ pub enum ConnectError {
     /// A person has to sign in first.
     #[error("{0}")]
     SignIn(Box<Needed>),
+    /// Another gateway has the session that would open it.
+    #[error("the gateway of its session opens it")]
+    AtOwner,
     /// Each caller has a credential of their own, and nobody is calling.
     #[error("each caller signs in here, and Weir itself does not")]
     Personal,
@@ -107,7 +110,7 @@ impl ConnectError {
     #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {
-            Self::Stopped(_) => "stopped",
+            Self::Stopped(_) | Self::AtOwner => "stopped",
             Self::Outage(_) => "unreachable",
             Self::Silent(_) => "timeout",
             Self::Denied(_) => "policy",
