@@ -475,7 +475,10 @@ impl Handler for ReplicaPort {
             return exchange.respond(MISDIRECTED, me.as_slice(), Bytes::new()).await;
         };
         let held = match exchange.value(FOR_COPY.as_str()) {
-            Some(_) => self.app.held_copy(exchange).map(|copy| (None, Some(copy))),
+            Some(_) => match self.app.held_copy(exchange) {
+                Some(copy) => Ok((None, Some(copy))),
+                None => Err(Answer::empty(MISDIRECTED)),
+            },
             None => Box::pin(self.app.hold(exchange)).await.map(|hold| (hold, None)),
         };
         let (hold, copy) = match held {

@@ -26,9 +26,10 @@ use crate::{
 use super::{Session, SessionHold, stored::StoredChannel};
 
 /// How many copies there may be, of all principals and of one.
-const COPIES: Shares = Shares { total: 16_384, principal: 1024, upstream: usize::MAX };
+const COPIES: Shares = Shares { total: 4096, principal: 512, upstream: usize::MAX };
 
-/// How long a copy stays that nobody uses: what its client may ask for again is kept for so long.
+/// How long a copy stays that nobody uses; longer if its client may ask for something again.
+const IDLE: Duration = Duration::from_secs(30);
 const KEPT: Duration = Duration::from_secs(5 * 60);
 
 /// The first number of a question that is asked with a copy. JSON numbers are exact up to 2^53.
@@ -102,7 +103,10 @@ impl SessionCopies {
 
     /// Drops the copies that nobody has used for a while.
     pub(super) fn expire(&self) {
-        let is_over = |copy: &Session| copy.idle_since().is_some_and(|since| since.elapsed() >= KEPT);
+        let is_over = |copy: &Session| {
+            let kept = if copy.streams.has_answers() { KEPT } else { IDLE };
+            copy.idle_since().is_some_and(|since| since.elapsed() >= kept)
+        };
         let over: Vec<_> = self.copies.lock().extract_if(|_, copy| is_over(copy)).collect();
         over.iter().for_each(|(_, copy)| copy.end());
     }

@@ -116,8 +116,8 @@ impl Session {
         self.registration.lock().is_some()
     }
 
-    fn state(&self) -> Option<Zeroizing<Vec<u8>>> {
-        serde_json::to_vec(&StoredSession::of(self)?).ok().map(Zeroizing::new)
+    fn state(&self, by: &Replica) -> Option<Zeroizing<Vec<u8>>> {
+        serde_json::to_vec(&StoredSession::of(self, Some(by))?).ok().map(Zeroizing::new)
     }
 
     fn set_registered(&self, version: Option<Version>, kept: Duration) {
@@ -162,7 +162,7 @@ impl SessionRegistry {
     ///
     /// When the store cannot be written.
     pub async fn add(&self, session: &Session, sessions: &Sessions) -> Result<(), TokenStoreError> {
-        let Some(state) = session.state() else { return Ok(()) };
+        let Some(state) = session.state(self.replicas.me()) else { return Ok(()) };
         let (digest, me) = (session_digest(session.id.as_bytes()), self.replicas.me());
         let (new, kept) = ((None, true), kept(sessions));
         let version = self.replicas.store().write_session(&digest, Some(me), state, new, kept).await?;
@@ -201,7 +201,7 @@ impl SessionRegistry {
         upstream: impl Fn(&str) -> Option<Arc<Upstream>>,
     ) -> Option<Arc<Session>> {
         let mut stored = serde_json::from_slice::<StoredSession>(&record.state).ok()?;
-        let channels = stored.channels.take()?;
+        let channels = stored.channels.take()?.of(record.owner.as_ref())?;
         let copy = match self.copies.get(stored.id.as_bytes()).filter(|copy| stored.is_of(copy, &endpoint)) {
             Some(copy) => {
                 if let Some(level) = stored.level() {
@@ -309,7 +309,7 @@ impl SessionRegistry {
             return Ok(Claim::Unfit);
         }
         let Ok(mut stored) = serde_json::from_slice::<StoredSession>(&record.state) else { return Ok(Claim::Unfit) };
-        let channels = stored.channels.take().unwrap_or_default();
+        let channels = stored.channels.take().and_then(|all| all.of(record.owner.as_ref())).unwrap_or_default();
         let session = match sessions.restore(stored, endpoint) {
             Ok(Some(session)) => Arc::new(session),
             Ok(None) => return Ok(Claim::Unfit),
@@ -323,6 +323,8 @@ impl SessionRegistry {
         };
         session.set_registered(Some(version), kept);
         session.attach(&channels, upstream);
+        // What it has open is this gateway's to tell of now.
+        session.note_change();
         sessions.add(Arc::clone(&session));
         tracing::info!(session = %session.shown, "a session of another gateway goes on here");
         Ok(Claim::Taken)
@@ -365,7 +367,7 @@ impl SessionRegistry {
     pub async fn leave(&self, session: &Session, sessions: &Sessions) {
         let mut claiming = self.claim_of(session.id.as_bytes()).lock().await;
         let known = session.registration.lock().as_ref().map(|known| known.version);
-        let (Some(mut version), Some(state)) = (known, session.state()) else { return };
+        let (Some(mut version), Some(state)) = (known, session.state(self.replicas.me())) else { return };
         session.set_registered(None, Duration::ZERO);
         let digest = session_digest(session.id.as_bytes());
         // Whoever takes it over reads the copy of its streams then.
@@ -413,6 +415,7 @@ impl SessionRegistry {
         loop {
             tokio::time::sleep(PAUSE).await;
             self.renew_streams().await;
+            self.owners.lock().retain(|_, owner| owner.is_known());
             self.copies.expire();
             let mut ending = JoinSet::new();
             for session in sessions.unwritten() {
@@ -451,7 +454,7 @@ impl SessionRegistry {
             // What the store has forgotten by itself nobody has ended.
             (Some(known.version), known.written.elapsed() >= known.kept)
         });
-        let (Some(known), Some(state)) = (known, session.state()) else { return Ok(true) };
+        let (Some(known), Some(state)) = (known, session.state(self.replicas.me())) else { return Ok(true) };
         let (digest, me, kept) = (session_digest(session.id.as_bytes()), self.replicas.me(), kept(sessions));
         let store = self.replicas.store();
         let wrote = store.write_session(&digest, Some(me), state, known, kept).await;

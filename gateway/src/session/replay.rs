@@ -219,6 +219,11 @@ impl ReplayStreams {
         Some(ResumePoint::Answer(Box::new(Replay::new(log, place))))
     }
 
+    /// Whether answers are kept that the client may ask for again.
+    pub(super) fn has_answers(&self) -> bool {
+        !self.answers.lock().logs.is_empty()
+    }
+
     /// Whether the stream of an event id is kept here.
     pub fn knows(&self, id: &str) -> bool {
         let is_kept = |stream| stream == self.first || self.answers.lock().logs.iter().any(|log| log.stream == stream);

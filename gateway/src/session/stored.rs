@@ -64,9 +64,9 @@ pub(super) struct StoredSession {
     sign_ins: Vec<(String, String)>,
     #[serde(default)]
     approvals: Vec<(String, String)>,
-    /// Its sessions at upstreams that any gateway can use; none if an older Weir has written it.
+    /// Its sessions at upstreams; none if an older Weir has written it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) channels: Option<Vec<StoredChannel>>,
+    pub(super) channels: Option<StoredChannels>,
     /// The gateways where calls of it run with copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     copies: Vec<Replica>,
@@ -76,6 +76,21 @@ pub(super) struct StoredSession {
     /// What a newer Weir has written, for the next one that reads it.
     #[serde(flatten)]
     newer: serde_json::Map<String, serde_json::Value>,
+}
+
+/// The sessions at upstreams that any gateway can use.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct StoredChannels {
+    /// The gateway that has written this. An older one leaves it as it is, and opens others.
+    gateway: String,
+    open: Vec<StoredChannel>,
+}
+
+impl StoredChannels {
+    /// What is open, if the gateway of the session has written it.
+    pub(super) fn of(self, owner: Option<&Replica>) -> Option<Vec<StoredChannel>> {
+        owner.is_none_or(|owner| owner.id == self.gateway).then_some(self.open)
+    }
 }
 
 /// A session at an upstream.
@@ -115,8 +130,9 @@ fn reach_text(upstream: &Upstream) -> String {
 }
 
 impl StoredSession {
-    /// None for one that is over, or is none of text.
-    pub(super) fn of(session: &Session) -> Option<Self> {
+    /// None for one that is over, or is none of text. What it has open goes along where it is written for other gateways, by
+    /// this one.
+    pub(super) fn of(session: &Session, by: Option<&Replica>) -> Option<Self> {
         let text = |bytes: &[u8]| Some(std::str::from_utf8(bytes).ok()?.to_owned());
         // The store takes no value of any length.
         let mut left = WATCHED;
@@ -128,8 +144,11 @@ impl StoredSession {
         let watched = all.iter().take_while(fits).map(|(of, uri)| (of.to_string(), uri.clone())).collect();
         drop(all);
         (!session.is_over()).then_some(())?;
-        let open = session.channels.all().into_iter().take(CHANNELS);
-        let channels = open.filter_map(|(upstream, channel)| StoredChannel::of(&upstream, &channel)).collect();
+        let channels = by.map(|gateway| {
+            let open = session.channels.all().into_iter().take(CHANNELS);
+            let open = open.filter_map(|(upstream, channel)| StoredChannel::of(&upstream, &channel)).collect();
+            StoredChannels { gateway: gateway.id.clone(), open }
+        });
         Some(Self {
             id: text(session.id.as_bytes())?,
             caller: session.caller().as_deref().map(CallerRecord::of),
@@ -143,7 +162,7 @@ impl StoredSession {
             stream: Some(session.streams.own_number()),
             sign_ins: session.awaited(),
             approvals: session.awaited_approvals(),
-            channels: Some(channels),
+            channels,
             copies: session.copied_at(),
             events: Vec::new(),
             newer: session.newer.get().map(|newer| (**newer).clone()).unwrap_or_default(),
@@ -189,7 +208,7 @@ impl Sessions {
         let (mut values, mut total, mut left_out) = (Vec::<Zeroizing<Vec<u8>>>::new(), 0, 0);
         let mut shares: HashMap<Arc<str>, usize> = HashMap::new();
         for session in self.list() {
-            let Some(mut stored) = StoredSession::of(&session) else { continue };
+            let Some(mut stored) = StoredSession::of(&session, None) else { continue };
             let share = shares.entry(Arc::clone(session.principal())).or_default();
             let fits = |line: &Zeroizing<Vec<u8>>| total + line.len() <= MOST && *share + line.len() <= SHARE;
             let line = |stored: &StoredSession| serde_json::to_vec(stored).ok().map(Zeroizing::new).filter(fits);
@@ -327,7 +346,7 @@ mod tests {
         record["from_a_newer_weir"] = json!({ "is": ["kept"] });
         assert_eq!(rewritten(&record), record);
         // What the first gateways with a shared store did not write.
-        for key in ["stream", "sign_ins", "approvals", "watched", "log_level", "reach", "caller"] {
+        for key in ["channels", "copies", "stream", "sign_ins", "approvals", "watched", "log_level", "reach", "caller"] {
             record.as_object_mut().unwrap().remove(key);
             rewritten(&record);
         }

@@ -110,9 +110,16 @@ impl App {
     /// Tells the gateway of a session that calls run here with a copy, so that it passes on what is for them.
     pub(in crate::server) async fn tell_owner(&self, copy: &Session, exchange: &HttpExchange) {
         let Some(registry) = self.proxy.registry() else { return };
-        let Some((owner, _)) = registry.owner(copy.id.as_bytes()).filter(|(owner, _)| copy.is_untold(owner)) else {
-            return;
+        let owner = match registry.owner(copy.id.as_bytes()) {
+            Some((owner, _)) => owner,
+            None => match registry.find(copy.id.as_bytes()).await.ok().flatten().and_then(|record| record.owner) {
+                Some(owner) => Arc::new(owner),
+                None => return,
+            },
         };
+        if !copy.is_untold(&owner) {
+            return;
+        }
         let Ok(me) = HeaderValue::from_str(&registry.replicas().me().id) else { return };
         let forwarded = self.forwarded.header(exchange, &owner).map(|value| (FORWARDED, value));
         let headers = [(http::MCP_SESSION_ID, copy.id.clone()), (COPIED_AT, me)].into_iter().chain(forwarded);
@@ -138,10 +145,10 @@ impl App {
     }
 
     /// Holds the copy that another gateway has passed a message on to.
-    pub(super) fn held_copy(&self, exchange: &HttpExchange) -> Result<WithCopy, Answer> {
-        let id = exchange.value(http::MCP_SESSION_ID.as_str()).map(HeaderValue::as_bytes);
-        let hold = self.proxy.registry().zip(id).and_then(|(registry, id)| registry.held_copy(id));
-        hold.map(|hold| WithCopy { hold, is_passed_on: true }).ok_or_else(|| Answer::empty(MISDIRECTED))
+    pub(super) fn held_copy(&self, exchange: &HttpExchange) -> Option<WithCopy> {
+        let id = exchange.value(http::MCP_SESSION_ID.as_str())?;
+        let hold = self.proxy.registry()?.held_copy(id.as_bytes())?;
+        Some(WithCopy { hold, is_passed_on: true })
     }
 
     /// Has the gateways that run calls of a session with copies answer what is for one of those; nothing if none has it.
