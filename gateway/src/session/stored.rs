@@ -346,7 +346,8 @@ mod tests {
         record["from_a_newer_weir"] = json!({ "is": ["kept"] });
         assert_eq!(rewritten(&record), record);
         // What the first gateways with a shared store did not write.
-        for key in ["channels", "copies", "stream", "sign_ins", "approvals", "watched", "log_level", "reach", "caller"] {
+        for key in ["channels", "copies", "stream", "sign_ins", "approvals", "watched", "log_level", "reach", "caller"]
+        {
             record.as_object_mut().unwrap().remove(key);
             rewritten(&record);
         }
