@@ -111,9 +111,9 @@ impl RequestContext {
         viewer(Some(&self.endpoint), self.caller.as_ref(), self.client())
     }
 
-    /// Whether this gateway has but a copy of the session.
-    pub(in crate::proxy) fn is_with_copy(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.is_copy())
+    /// The session, if this gateway has but a copy of it.
+    pub(in crate::proxy) fn copy(&self) -> Option<&Arc<Session>> {
+        self.session.as_ref().filter(|session| session.is_copy())
     }
 
     /// Who calls, and with which client.
@@ -427,7 +427,8 @@ impl Proxy {
         if target.approvals.is_empty() && target.policy_approvals.is_empty() {
             return self.drive(context, &mut target, record).await;
         }
-        if context.is_with_copy() {
+        if let Some(copy) = context.copy() {
+            copy.leave_to_owner(&context.message);
             return Answer::at_owner();
         }
         self.approve(context, target, reply, record).await

@@ -74,7 +74,8 @@ impl Proxy {
         needed: &Needed,
         record: &mut CallLog,
     ) -> Answer {
-        if context.is_with_copy() {
+        if let Some(copy) = context.copy() {
+            copy.leave_to_owner(&context.message);
             return Answer::at_owner();
         }
         record.fail(CallOutcome::SignIn, NEEDS_SIGN_IN);

@@ -110,7 +110,11 @@ async fn streamed(
     match answer {
         Answer { body: Body::Events(delivery), .. } => Answer::events(delivery.keep(keep)),
         whole => {
-            let message = Box::pin(Messages::of(whole).next()).await;
+            let message = match whole.is_at_owner() {
+                // It is too late to have another gateway answer, and the next one is answered there.
+                true => Some(error::error(Some(id), error::INTERNAL, "nothing was sent; call again", None)),
+                false => Box::pin(Messages::of(whole).next()).await,
+            };
             let broken = || error::error(Some(id), error::INTERNAL, "the upstream's answer broke off", None);
             Answer::events(AnswerStream::ready(message.unwrap_or_else(broken)).keep(keep))
         }

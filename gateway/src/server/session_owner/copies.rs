@@ -159,17 +159,21 @@ impl App {
         exchange: &mut HttpExchange,
     ) -> Option<Whereabouts> {
         let registry = self.proxy.registry()?;
-        let mut gateways = session.copied_at();
+        let (replicas, mut gateways) = (registry.replicas(), session.copied_at());
         if message.is_some_and(|message| message.method() == method::CANCELLED) {
             // Calls that are not slow are not told of.
-            let others = registry.replicas().others().await.into_iter().take(super::SUCCESSORS);
+            let others = replicas.others().await.into_iter().take(super::SUCCESSORS);
             gateways.extend(others.filter(|other| !gateways.contains(other)).collect::<Vec<_>>());
         }
         for gateway in gateways {
+            // This one may have run some before the session came here.
+            if gateway != *replicas.me() && replicas.other(&gateway.id).await.is_none() {
+                continue;
+            }
             if let Some(message) = message {
                 exchange.keep_body(message.bytes().clone());
             }
-            if let Carried::Done(done) = self.carry(registry.replicas(), &gateway, exchange, SentFor::Copy).await {
+            if let Carried::Done(done) = self.carry(replicas, &gateway, exchange, SentFor::Copy).await {
                 return Some(done);
             }
         }
