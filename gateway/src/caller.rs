@@ -100,6 +100,16 @@ impl Caller {
         Self { principal, id, digest: OnceLock::new(), token, grants: ArcSwapOption::const_empty() }
     }
 
+    /// Looks at what the rules allow a caller. That raises no count, which all threads would write to.
+    pub fn with_grants<T>(caller: Option<&Arc<Self>>, access: &Access, look: impl FnOnce(&Grants) -> T) -> T {
+        if let Some(kept) = caller.map(|caller| caller.grants.load())
+            && let Some(kept) = kept.as_ref().filter(|kept| access.made(kept))
+        {
+            return look(kept);
+        }
+        look(&Self::grants(caller, access))
+    }
+
     /// What the rules allow a caller; none for whoever need not prove who they are.
     #[must_use]
     pub fn grants(caller: Option<&Arc<Self>>, access: &Access) -> Arc<Grants> {

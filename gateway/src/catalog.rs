@@ -22,11 +22,12 @@ mod unmatched;
 mod view;
 
 use std::{
+    ops::Deref,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use indexmap::IndexMap;
 use tokio::{sync::watch, task::JoinSet};
@@ -115,6 +116,17 @@ impl ListVersions {
     }
 }
 
+/// The configuration in force, for a moment. No count is raised, which all threads would write to with each call.
+pub struct CurrentSnapshot(Guard<Arc<CatalogUpstreams>>);
+
+impl Deref for CurrentSnapshot {
+    type Target = Arc<Snapshot>;
+
+    fn deref(&self) -> &Arc<Snapshot> {
+        &self.0.snapshot
+    }
+}
+
 impl Catalog {
     /// A catalog that knows nothing yet.
     #[must_use]
@@ -166,8 +178,8 @@ impl Catalog {
 
     /// The configuration whose upstreams these are.
     #[must_use]
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.current.load().snapshot)
+    pub fn snapshot(&self) -> CurrentSnapshot {
+        CurrentSnapshot(self.current.load())
     }
 
     /// Puts another snapshot in force, and gives the upstreams that it has not carried over. What is known of an upstream

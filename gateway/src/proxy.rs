@@ -39,10 +39,10 @@ use arc_swap::ArcSwap;
 use weir_mcp::{Era, Field, Kind, Message, method};
 
 use crate::{
-    access::{Item, Toolset},
+    access::{Grants, Item, Toolset},
     admission::{Admission, AdmittedCall, NotAdmitted},
     caller::Caller,
-    catalog::{Catalog, ClientInfo, Viewer},
+    catalog::{Catalog, ClientInfo, CurrentSnapshot, Viewer},
     config::{MERGED_ENDPOINT, UpstreamName},
     http::{HeaderName, HeaderValue},
     session::{Endpoint, Session, SessionOwner, SessionRegistry, Sessions},
@@ -184,7 +184,7 @@ impl Proxy {
     }
 
     /// The configuration in force.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
+    pub fn snapshot(&self) -> CurrentSnapshot {
         self.catalog.snapshot()
     }
 
@@ -241,17 +241,7 @@ impl Proxy {
     #[must_use]
     pub fn endpoint(&self, name: &str, caller: Option<&Arc<Caller>>) -> Option<Endpoint> {
         let snapshot = self.snapshot();
-        let grants = Caller::grants(caller, snapshot.access());
-        if let Some(toolset) = snapshot.toolset(name) {
-            let mut picked = snapshot.upstreams().filter(|upstream| toolset.order(upstream.name()).is_some());
-            let sees = picked.any(|upstream| grants.sees(name, upstream.name(), Item::Any));
-            return sees.then(|| Endpoint::Merged(Arc::clone(toolset)));
-        }
-        let upstream = snapshot.upstream(name)?;
-        if upstream.serves_whole() && grants.are_whole_at(name, name) {
-            return Some(Endpoint::One(Arc::clone(upstream)));
-        }
-        grants.sees(name, name, Item::Any).then(|| snapshot.part(name).cloned().map(Endpoint::Merged)).flatten()
+        Caller::with_grants(caller, snapshot.access(), |grants| endpoint_for(&snapshot, grants, name))
     }
 
     /// Whether a caller still finds the same there: the same upstream, or the same choice of several.
@@ -478,4 +468,18 @@ impl Proxy {
             }
         }
     }
+}
+
+/// What somebody with these grants finds at `/mcp/<name>`.
+fn endpoint_for(snapshot: &Snapshot, grants: &Grants, name: &str) -> Option<Endpoint> {
+    if let Some(toolset) = snapshot.toolset(name) {
+        let mut picked = snapshot.upstreams().filter(|upstream| toolset.order(upstream.name()).is_some());
+        let sees = picked.any(|upstream| grants.sees(name, upstream.name(), Item::Any));
+        return sees.then(|| Endpoint::Merged(Arc::clone(toolset)));
+    }
+    let upstream = snapshot.upstream(name)?;
+    if upstream.serves_whole() && grants.are_whole_at(name, name) {
+        return Some(Endpoint::One(Arc::clone(upstream)));
+    }
+    grants.sees(name, name, Item::Any).then(|| snapshot.part(name).cloned().map(Endpoint::Merged)).flatten()
 }

@@ -3,8 +3,8 @@
 use std::{collections::HashMap, fmt, sync::Arc};
 
 use ahash::RandomState;
+use arc_swap::ArcSwap;
 use cel::common::value::Val;
-use parking_lot::RwLock;
 use weir_flow::facts::Principal;
 use weir_mcp::{ListKind, method};
 
@@ -41,8 +41,10 @@ pub struct Grants {
     /// Whether some rule is only tried out.
     shadowed: bool,
     /// Whether nothing of an upstream is hidden at its own address, which each request there asks.
-    whole: RwLock<HashMap<Box<str>, bool, RandomState>>,
+    whole: ArcSwap<WholeUpstreams>,
 }
+
+type WholeUpstreams = HashMap<Box<str>, bool, RandomState>;
 
 /// The same for grants that show the same: lists made for one are good for the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -105,7 +107,7 @@ impl Grants {
             caller,
             enforced: rules.iter().any(|rule| rule.enforce),
             shadowed: rules.iter().any(|rule| !rule.enforce),
-            whole: RwLock::default(),
+            whole: ArcSwap::default(),
         }
     }
 
@@ -130,14 +132,17 @@ impl Grants {
         if endpoint != upstream {
             return self.is_whole(endpoint, Some(upstream));
         }
-        if let Some(known) = self.whole.read().get(endpoint) {
+        if let Some(known) = self.whole.load().get(endpoint) {
             return *known;
         }
         let is_whole = self.is_whole(endpoint, Some(upstream));
-        let mut known = self.whole.write();
-        if known.len() < MOST_UPSTREAMS {
-            known.insert(endpoint.into(), is_whole);
-        }
+        self.whole.rcu(|known| {
+            let mut known = WholeUpstreams::clone(known);
+            if known.len() < MOST_UPSTREAMS {
+                known.insert(endpoint.into(), is_whole);
+            }
+            known
+        });
         is_whole
     }
 

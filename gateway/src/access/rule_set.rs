@@ -1,10 +1,9 @@
 //! All rules of a configuration, and what they come to by the call alone: by its endpoint, its upstream, its method and
 //! what it names. Clients call the same few tools again and again, so that is found out once for each.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc};
 
 use ahash::RandomState;
-use parking_lot::RwLock;
 use weir_mcp::ListKind;
 
 use crate::config::{Effect, ItemPattern, Pattern, RuleConfig, UpstreamName};
@@ -15,14 +14,27 @@ use super::{
     grants::INTERFACE,
 };
 
-/// How many calls are remembered, of all callers. Whoever makes up names makes others wait for no more than a look.
-const MOST: usize = 4096;
+/// How many calls each thread remembers, of all callers. Whoever makes up names makes others wait for no more than a look.
+const MOST: usize = 1024;
 
 /// The longest key that is remembered, in bytes: names, and what stands between them.
 const LONGEST: usize = 256;
 
 /// What each rule comes to; none where the caller or the arguments decide.
-pub(super) type CallVerdicts = Arc<[Option<Verdict>]>;
+pub(super) type CallVerdicts = Rc<[Option<Verdict>]>;
+
+/// What calls come to by the rules of one set.
+#[derive(Default)]
+struct KnownCalls {
+    set: u64,
+    /// The hash has a key, as clients choose names, and takes less than the usual one.
+    verdicts: HashMap<Box<[u8]>, CallVerdicts, RandomState>,
+}
+
+thread_local! {
+    /// Of each thread: what all threads write to, such as a lock or a count, goes from core to core with each call.
+    static KNOWN: RefCell<KnownCalls> = RefCell::default();
+}
 
 /// The rules, in the order of the configuration.
 pub(super) struct RuleSet {
@@ -30,13 +42,11 @@ pub(super) struct RuleSet {
     pub(super) id: u64,
     pub(super) rules: Vec<Arc<RuleConfig>>,
     accounts: HashMap<UpstreamName, Arc<str>>,
-    /// The hash has a key, as clients choose names, and takes less than the usual one.
-    known: RwLock<HashMap<Box<[u8]>, CallVerdicts, RandomState>>,
 }
 
 impl RuleSet {
     pub(super) fn new(id: u64, rules: Vec<Arc<RuleConfig>>, accounts: HashMap<UpstreamName, Arc<str>>) -> Self {
-        Self { id, rules, accounts, known: RwLock::default() }
+        Self { id, rules, accounts }
     }
 
     /// The account that a call goes to; empty where its upstream has none.
@@ -48,16 +58,18 @@ impl RuleSet {
     pub(super) fn verdicts(&self, call: &AccessRequest<'_>) -> Option<CallVerdicts> {
         let mut buffer = [0; LONGEST];
         let key = key(call, &mut buffer)?;
-        if let Some(known) = self.known.read().get(key) {
-            return Some(Arc::clone(known));
-        }
-        let verdicts: CallVerdicts = self.rules.iter().map(|rule| self.judge(rule, call)).collect();
-        let mut known = self.known.write();
-        if known.len() >= MOST {
-            known.clear();
-        }
-        known.insert(key.into(), Arc::clone(&verdicts));
-        Some(verdicts)
+        KNOWN.with_borrow_mut(|known| {
+            if known.set != self.id || known.verdicts.len() >= MOST {
+                known.set = self.id;
+                known.verdicts.clear();
+            }
+            if let Some(verdicts) = known.verdicts.get(key) {
+                return Some(Rc::clone(verdicts));
+            }
+            let verdicts: CallVerdicts = self.rules.iter().map(|rule| self.judge(rule, call)).collect();
+            known.verdicts.insert(key.into(), Rc::clone(&verdicts));
+            Some(verdicts)
+        })
     }
 
     /// What a rule comes to by the call alone, for callers whom it concerns; none where they or the arguments decide.

@@ -9,7 +9,7 @@ use weir_mcp::{
 };
 
 use crate::{
-    access::{AccessRequest, Decision, Item},
+    access::{AccessRequest, Decision, Grants, Item},
     caller::Caller,
     catalog::{Catalog, ClientInfo},
     session::Endpoint,
@@ -37,14 +37,18 @@ pub(super) enum TargetItem {
 impl Proxy {
     /// What is decided about a call: the one place where rules refuse it.
     pub(super) fn authorize(&self, context: &RequestContext, target: &Target) -> Decision {
+        let snapshot = self.snapshot();
+        let authorized = |grants: &Grants| self.authorized(grants, context, target);
+        Caller::with_grants(context.caller.as_ref(), snapshot.access(), authorized)
+    }
+
+    fn authorized(&self, grants: &Grants, context: &RequestContext, target: &Target) -> Decision {
         let (upstream, message) = (&target.upstream, &context.message);
         let named = match (&target.item, method::route(message.method())) {
             (TargetItem::Named, method::Route::Name) => message.name(),
             (TargetItem::Named, method::Route::Uri) => message.uri(),
             _ => None,
         };
-        let snapshot = self.snapshot();
-        let grants = Caller::grants(context.caller.as_ref(), snapshot.access());
         let native = target.name.as_deref().or(named.as_deref()).unwrap_or_default();
         let reference = message.reference();
         let item = match &target.item {
@@ -132,6 +136,6 @@ pub(super) fn is_allowed(
     upstream: &Upstream,
     item: Item<'_>,
 ) -> bool {
-    let grants = Caller::grants(caller, snapshot.access());
-    is_served(endpoint, upstream, item) && grants.sees(endpoint.name(), upstream.name(), item)
+    let sees = |grants: &Grants| grants.sees(endpoint.name(), upstream.name(), item);
+    is_served(endpoint, upstream, item) && Caller::with_grants(caller, snapshot.access(), sees)
 }
