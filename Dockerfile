@@ -22,8 +22,9 @@ LABEL org.opencontainers.image.title="Weir" \
       org.opencontainers.image.description="One address for all of a team's MCP servers" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /out/usr/bin/weir /usr/bin/weir
-COPY --from=build --chown=65532:65532 /out/var/lib/weir /var/lib/weir
-COPY --from=build --chown=65532:65532 /out/var/cache/weir /var/cache/weir
+# What is in a folder keeps its mode; the folder named here would become 0755, and Weir refuses a cache that others may enter.
+COPY --from=build --chown=65532:65532 /out/var/lib /var/lib
+COPY --from=build --chown=65532:65532 /out/var/cache /var/cache
 ENV XDG_STATE_HOME=/var/lib XDG_CACHE_HOME=/var/cache
 WORKDIR /var/lib/weir
 USER 65532:65532

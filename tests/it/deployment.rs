@@ -238,3 +238,22 @@ fn compose_has_two_gateways_a_store_and_balancers_that_find_each_other() {
         eprintln!("NOT CHECKED: `docker compose config`: there is no Compose on this machine");
     }
 }
+
+/// A copy of a folder makes the folder it is copied to, with the mode that folders usually have, and Weir takes no cache that
+/// others may enter.
+#[test]
+fn the_image_keeps_the_modes_of_its_folders_and_nothing_hides_what_it_has_compiled() {
+    let read = |path: std::path::PathBuf| fs::read_to_string(path).unwrap();
+    let dockerfile = read(config("../Dockerfile"));
+    let copied: Vec<&str> = dockerfile
+        .lines()
+        .filter_map(|line| line.strip_prefix("COPY --from=build --chown=65532:65532 "))
+        .map(|both| both.split_once(' ').unwrap().1)
+        .collect();
+    assert_eq!(copied, ["/var/lib", "/var/cache"]);
+    let compose = read(config("compose.yaml"));
+    let hidden = compose.lines().filter(|line| line.trim_start().starts_with("tmpfs:") && line.contains("/var/cache"));
+    assert_eq!(hidden.count(), 0, "{compose}");
+    let chart = read(config("helm/weir/templates/deployment.yaml"));
+    assert!(!chart.contains("mountPath: /var/cache/weir"), "the folder of a volume is open to others: {chart}");
+}
