@@ -243,7 +243,7 @@ fn compose_has_two_gateways_a_store_and_balancers_that_find_each_other() {
 /// others may enter.
 #[test]
 fn the_image_keeps_the_modes_of_its_folders_and_nothing_hides_what_it_has_compiled() {
-    let read = |path: std::path::PathBuf| fs::read_to_string(path).unwrap();
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap();
     let dockerfile = read(config("../Dockerfile"));
     let copied: Vec<&str> = dockerfile
         .lines()
