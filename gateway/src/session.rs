@@ -45,7 +45,7 @@ pub use channels::UpstreamChannels;
 pub use forwarders::{ForwarderOpening, Forwarders};
 pub use questions::ClientQuestion;
 pub use queue::{MessageQueue, QueueConsumer};
-pub use registry::{Claim, SessionRegistry};
+pub use registry::{Claim, OWNER_KNOWN, SessionRegistry};
 pub use replay::{
     Left, MirrorQueue, MirroredEvent, Replay, ReplayMemory, ReplayStreams, ReplayWriter, ReplayedEvent, ResumePoint,
 };
@@ -458,7 +458,7 @@ impl Session {
 
     /// Since when the client has been silent; none while it has a stream open or a request running.
     pub fn idle_since(&self) -> Option<Instant> {
-        let busy = self.queue.is_taken() || self.is_busy();
+        let busy = self.queue.is_taken() || self.is_busy() || self.runs_copied();
         (!busy).then(|| *self.seen.lock())
     }
 }

@@ -186,13 +186,17 @@ pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: Option<R
                 leaves.spawn(async move { proxy.leave(&session).await });
             }
             while leaves.try_join_next().is_some() {}
-            if leaves.is_empty() && proxy.sessions().list().iter().all(|session| !session.is_shared()) {
+            let left = proxy.sessions().list().iter().all(|session| !session.is_shared());
+            if leaves.is_empty() && left && !proxy.registry().is_some_and(|registry| registry.runs_copies()) {
                 break;
             }
             tokio::time::sleep(LOOK).await;
         }
     };
     drop(tokio::time::timeout(limit, leaving).await);
+    if let Some(registry) = proxy.registry() {
+        registry.flush_copies(proxy.sessions()).await;
+    }
     stop.send_replace(true);
     // Its connections have a time limit of their own, and so has each session that is left.
     drop(serving.await);

@@ -101,21 +101,25 @@ impl Proxy {
         for session in sessions {
             let proxy = Arc::clone(self);
             closing.spawn(async move {
-                proxy.over(session.patience(), || session.is_busy()).await;
+                proxy.over(session.patience(), || session.is_busy() || session.runs_copied()).await;
                 proxy.end(&session).await;
             });
         }
         for (session, upstream, channel) in channels {
             let proxy = Arc::clone(self);
             closing.spawn(async move {
-                proxy.over(upstream.timeouts.longest(), || session.is_busy_at(&upstream)).await;
+                proxy
+                    .over(upstream.timeouts.longest(), || session.is_busy_at(&upstream) || session.runs_copied())
+                    .await;
                 upstream.close(session.caller().as_ref(), &channel).await;
             });
         }
         for (session, upstream) in hidden {
             let proxy = Arc::clone(self);
             closing.spawn(async move {
-                proxy.over(upstream.timeouts.longest(), || session.is_busy_at(&upstream)).await;
+                proxy
+                    .over(upstream.timeouts.longest(), || session.is_busy_at(&upstream) || session.runs_copied())
+                    .await;
                 // Not if the rules have given it back meanwhile.
                 if !sees(&proxy.snapshot(), &session, &upstream)
                     && let Some(channel) = session.channels.leave(&upstream)

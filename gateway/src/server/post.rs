@@ -132,12 +132,10 @@ impl App {
         };
         Some(match inbound {
             InboundRequest::Single(message) => {
-                if session.is_for_copies(&message) {
-                    match Box::pin(self.at_copies(&session, Some(&message), exchange)).await {
-                        Some(Whereabouts::Answered) => return None,
-                        Some(Whereabouts::Refused(answer)) => return Some(*answer),
-                        Some(Whereabouts::Here(_)) | None => {}
-                    }
+                if session.is_for_copies(&message)
+                    && Box::pin(self.passed_to_copies(&session, &message, exchange)).await
+                {
+                    return Some(Answer::empty(202));
                 }
                 let context = context_in(&session, exchange, message);
                 self.alone(exchange, &session, &context).await
@@ -146,6 +144,11 @@ impl App {
             InboundRequest::Batch(messages) => {
                 let mut answers = Vec::new();
                 for message in messages {
+                    if session.is_for_copies(&message)
+                        && Box::pin(self.passed_to_copies(&session, &message, exchange)).await
+                    {
+                        continue;
+                    }
                     let context = context_in(&session, exchange, message);
                     let answer = self.handle_message(exchange, &context).await;
                     answers.extend(gathered(&session, answer).await);
@@ -231,7 +234,7 @@ impl App {
             && let Some(stream) = session.streams.of_copy(last)
             && !session.streams.knows(last)
         {
-            match self.at_copies(&session, None, exchange).await {
+            match self.stream_of_copy(&session, exchange).await {
                 Some(Whereabouts::Answered) => return None,
                 Some(Whereabouts::Refused(answer)) => return Some(*answer),
                 Some(Whereabouts::Here(_)) | None => {}

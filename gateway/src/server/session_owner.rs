@@ -20,7 +20,7 @@ use crate::{
     http::{CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response},
     proxy::{Answer, CLIENT_GONE},
     replica::{ANSWERED_BY, MISDIRECTED, ReplicaError, Replicas},
-    session::{Claim, SessionHold, SessionRegistry},
+    session::{Claim, OWNER_KNOWN, SessionHold, SessionRegistry},
 };
 
 pub(super) use copies::WithCopy;
@@ -177,7 +177,9 @@ impl App {
                 match self.carry(registry.replicas(), owner, exchange, sent_for).await {
                     Carried::Done(whereabouts) => {
                         if matches!(whereabouts, Whereabouts::Answered) {
-                            let copy = wanted.is_session.then(|| self.copy_of(&record)).flatten();
+                            // A stream may have been open for long.
+                            let is_fresh = exchange.method() == "POST" && read.elapsed() < OWNER_KNOWN;
+                            let copy = (wanted.is_session && is_fresh).then(|| self.copy_of(&record)).flatten();
                             registry.set_owner(&wanted.id, owner.clone(), read, copy);
                         }
                         return whereabouts;
@@ -318,6 +320,8 @@ impl App {
                 Ok(false) => Carried::Gone,
                 Ok(true) | Err(_) => Carried::Unreached(why),
             },
+            // What it runs may be asked for again, once it is known to be gone.
+            Err(ReplicaError::BrokenOff(_) | ReplicaError::Lost) if sent_for == SentFor::Copy => Carried::Gone,
             Err(why @ (ReplicaError::BrokenOff(_) | ReplicaError::Lost)) => {
                 let request = body.and_then(|body| match InboundRequest::parse(body) {
                     Ok(InboundRequest::Single(message)) if message.kind() == Kind::Request => Some(message),

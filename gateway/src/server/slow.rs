@@ -70,7 +70,8 @@ async fn streamed(
     mut answer: Pin<&mut impl Future<Output = Answer>>,
 ) -> Answer {
     if session.is_copy() {
-        app.tell_owner(session, exchange).await;
+        // It is told beside the call.
+        drop(app.tell_owner(session, exchange));
     }
     let mut writer = ReplayWriter::answer(&session.streams, session.version());
     if !writer.primes() {

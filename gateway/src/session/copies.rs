@@ -10,8 +10,11 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -35,8 +38,12 @@ const KEPT: Duration = Duration::from_secs(5 * 60);
 /// The first number of a question that is asked with a copy. JSON numbers are exact up to 2^53.
 pub(super) const QUESTIONS: u64 = 1 << 40;
 
-/// How many names of tools and the like are remembered of which the calls went to the session's own gateway.
+/// How many names of tools and the like are remembered of which the calls went to the session's own gateway, and the longest.
 const NAMES: usize = 256;
+const LONGEST_NAME: usize = 256;
+
+/// How long a gateway is taken to run calls that it has told of. It tells again more often.
+const TOLD: Duration = Duration::from_secs(90);
 
 /// At how many gateways calls of one session may run with copies.
 const GATEWAYS: usize = 64;
@@ -45,10 +52,12 @@ const GATEWAYS: usize = 64;
 #[derive(Default)]
 pub(super) struct CopyState {
     is_copy: bool,
-    /// Where calls of this session run with copies.
-    gateways: Mutex<Vec<Replica>>,
-    /// The gateway that was told that calls run with this copy.
-    told: Mutex<Option<String>>,
+    /// Where calls of this session have run with copies, and when that was told last; never, if another gateway was told.
+    gateways: Mutex<Vec<(Replica, Option<Instant>)>>,
+    /// The gateway that has the session of this copy.
+    owner: Mutex<Option<Arc<Replica>>>,
+    /// Whether that is being told that calls run.
+    tells: AtomicBool,
     /// What is not to be tried with this copy again.
     elsewhere: Mutex<BTreeSet<Box<str>>>,
     /// The upstreams as the record had them, from which this copy was made.
@@ -68,6 +77,7 @@ impl CopyState {
 
     /// Of a session that has come from another gateway.
     pub(super) fn with(gateways: Vec<Replica>) -> Self {
+        let gateways = gateways.into_iter().map(|gateway| (gateway, None)).collect();
         Self { gateways: Mutex::new(gateways), ..Self::default() }
     }
 }
@@ -97,8 +107,21 @@ impl SessionCopies {
         self.copies.lock().get(id).map(SessionHold::new)
     }
 
-    pub(super) fn put(&self, copy: &Arc<Session>) {
-        self.copies.lock().insert(copy.id.as_bytes().into(), Arc::clone(copy));
+    /// Adds a copy; gives the one that another request has added meanwhile, if it has.
+    pub(super) fn put(&self, copy: Arc<Session>) -> Arc<Session> {
+        let mut copies = self.copies.lock();
+        match copies.get(copy.id.as_bytes()) {
+            Some(known) if known.endpoint == copy.endpoint && !known.is_over() => Arc::clone(known),
+            _ => {
+                copies.insert(copy.id.as_bytes().into(), Arc::clone(&copy));
+                copy
+            }
+        }
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Arc<Session>> {
+        self.copies.lock().values().cloned().collect()
     }
 
     /// Drops the copies that nobody has used for a while.
@@ -134,7 +157,7 @@ impl Session {
     pub fn leave_to_owner(&self, request: &Message) {
         let mut elsewhere = self.copying.elsewhere.lock();
         if elsewhere.len() < NAMES
-            && let Some(name) = name(request)
+            && let Some(name) = name(request).filter(|name| name.len() <= LONGEST_NAME)
         {
             elsewhere.insert(name.into());
         }
@@ -155,29 +178,46 @@ impl Session {
         self.copying.elsewhere.lock().clear();
     }
 
-    /// Whether the gateway of its session has yet to hear that calls run with this copy.
-    pub fn is_untold(&self, owner: &Replica) -> bool {
-        self.copying.told.lock().as_ref() != Some(&owner.id)
+    /// The gateway that has the session of this copy.
+    pub fn owner(&self) -> Option<Arc<Replica>> {
+        self.copying.owner.lock().clone()
     }
 
-    /// Notes that it has heard.
-    pub fn set_told(&self, owner: &Replica) {
-        *self.copying.told.lock() = Some(owner.id.clone());
+    pub(super) fn set_owner(&self, owner: &Replica) {
+        *self.copying.owner.lock() = Some(Arc::new(owner.clone()));
+    }
+
+    /// Notes whether that gateway is being told that calls run with this copy; whether it was.
+    pub fn tells(&self, tells: bool) -> bool {
+        self.copying.tells.swap(tells, Ordering::AcqRel)
     }
 
     /// Notes that calls of this session run with a copy at a gateway.
     pub fn runs_copied_at(&self, gateway: Replica) {
+        self.touch();
         let mut gateways = self.copying.gateways.lock();
-        if gateways.len() < GATEWAYS && !gateways.contains(&gateway) {
-            gateways.push(gateway);
-            drop(gateways);
+        let known = gateways.iter().position(|(known, _)| *known == gateway);
+        match known {
+            Some(at) => drop(gateways.remove(at)),
+            None if gateways.len() >= GATEWAYS => drop(gateways.remove(0)),
+            None => {}
+        }
+        gateways.push((gateway, Some(Instant::now())));
+        drop(gateways);
+        if known.is_none() {
             self.note_change();
         }
     }
 
-    /// Where calls of this session run with copies.
+    /// Where calls of this session have run with copies.
     pub fn copied_at(&self) -> Vec<Replica> {
-        self.copying.gateways.lock().clone()
+        self.copying.gateways.lock().iter().map(|(gateway, _)| gateway.clone()).collect()
+    }
+
+    /// Whether calls of it run with copies, as far as is told.
+    pub fn runs_copied(&self) -> bool {
+        let gateways = self.copying.gateways.lock();
+        gateways.iter().any(|(_, told)| told.is_some_and(|told| told.elapsed() < TOLD))
     }
 
     /// Whether a message is about something that this session does not have, and a copy of it may.

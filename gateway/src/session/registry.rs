@@ -53,7 +53,7 @@ const ENDED: usize = 4096;
 
 /// How long the gateway of a session is known without another look into the store, and of how many sessions it is. One
 /// that has the session no more says so.
-const OWNER_KNOWN: Duration = Duration::from_secs(2);
+pub const OWNER_KNOWN: Duration = Duration::from_secs(2);
 const OWNERS: usize = 16_384;
 
 /// How a session stands in the store.
@@ -183,7 +183,7 @@ impl SessionRegistry {
     pub fn owner(&self, id: &[u8]) -> Option<(Arc<Replica>, Option<SessionHold>)> {
         let owners = self.owners.lock();
         let owner = owners.get(id).filter(|owner| owner.is_known())?;
-        Some((Arc::clone(&owner.gateway), owner.copy.as_ref().map(SessionHold::new)))
+        Some((Arc::clone(&owner.gateway), owner.copy.as_ref().filter(|copy| !copy.is_over()).map(SessionHold::new)))
     }
 
     /// The copy of a session, for what its own gateway passes on.
@@ -207,17 +207,33 @@ impl SessionRegistry {
                 if let Some(level) = stored.level() {
                     copy.set_level(&level);
                 }
+                // What is in use again is not idle.
+                copy.touch();
                 copy
             }
             None => {
                 let copy = Arc::new(sessions.copied(stored, endpoint, &self.copies)?);
                 copy.streams.mirror_as(Some(session_digest(copy.id.as_bytes()).into()));
-                self.copies.put(&copy);
-                copy
+                self.copies.put(copy)
             }
         };
+        if let Some(owner) = &record.owner {
+            copy.set_owner(owner);
+        }
         copy.attach(&channels, upstream);
         Some(copy)
+    }
+
+    /// Whether calls run here with copies.
+    pub fn runs_copies(&self) -> bool {
+        self.copies.all().iter().any(|copy| copy.is_busy())
+    }
+
+    /// Waits until the store has all that is kept of the copies of this gateway.
+    pub async fn flush_copies(&self, sessions: &Sessions) {
+        for copy in self.copies.all().iter().filter(|copy| copy.streams.has_answers()) {
+            sessions.memory().flush(&session_digest(copy.id.as_bytes())).await;
+        }
     }
 
     /// Reads what another gateway has written of a stream that it began with a copy, for it is gone.
@@ -316,7 +332,9 @@ impl SessionRegistry {
             Err(full) => return Ok(Claim::Full(full)),
         };
         let (store, kept) = (self.replicas.store(), kept(sessions));
-        session.streams.restore(mirrored(&digest, store.events(&digest).await?).collect());
+        // What a copy has written is asked for where that is, as long as it is.
+        let own = |event: &MirroredEvent| !session.streams.is_of_copy(event.stream);
+        session.streams.restore(mirrored(&digest, store.events(&digest).await?).filter(own).collect());
         let (me, found) = (self.replicas.me(), (Some(record.version), false));
         let Some(version) = store.write_session(&digest, Some(me), record.state, found, kept).await? else {
             return Ok(Claim::Lost);

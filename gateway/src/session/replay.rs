@@ -272,7 +272,12 @@ impl ReplayStreams {
     /// The stream of an event id that a copy of the session has begun.
     pub fn of_copy(&self, id: &str) -> Option<u32> {
         let (stream, _) = parse(id)?;
-        (stream.wrapping_sub(self.first) >= OF_COPIES).then_some(stream)
+        self.is_of_copy(stream).then_some(stream)
+    }
+
+    /// Whether a copy of the session has begun a stream of this number.
+    pub(super) const fn is_of_copy(&self, stream: u32) -> bool {
+        stream.wrapping_sub(self.first) >= OF_COPIES
     }
 
     /// Takes what another process has written of these streams, in their order, and numbers others apart from them.

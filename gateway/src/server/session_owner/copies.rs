@@ -1,22 +1,23 @@
 //! Calls that this gateway runs with a copy of another's session, and what is for calls that others run so.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 use weir_mcp::{InboundRequest, Message, method};
 
 use crate::{
     caller::Caller,
-    credential::SessionRecord,
+    credential::{Replica, SessionRecord},
     http::{self, HeaderName, HeaderValue, Method, Request},
     proxy::Answer,
     replica::MISDIRECTED,
-    session::{Endpoint, Session, SessionHold},
+    session::{Endpoint, Session, SessionHold, SessionRegistry},
 };
 
 use super::{
     super::{App, listen::HttpExchange, post, refusal},
-    Carried, SentFor, Wanted, Whereabouts,
+    Carried, PassedOn, SentFor, Wanted, Whereabouts,
     forwarded::FORWARDED,
 };
 
@@ -28,6 +29,15 @@ pub(super) const COPIED_AT: HeaderName = HeaderName::from_static("weir-copied-at
 
 /// The status with which the gateway of a session has noted that.
 pub(super) const NOTED: u16 = 204;
+
+/// The status with which a gateway has taken a message for a call that it runs with a copy.
+const TAKEN: u16 = 202;
+
+/// How long another gateway may take to note or to take something.
+const TOLD_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often it is told that calls run yet.
+const TOLD_AGAIN: Duration = Duration::from_secs(30);
 
 /// A copy of a session that another gateway has, which stays until this is dropped.
 pub(in crate::server) struct WithCopy {
@@ -107,32 +117,34 @@ impl App {
         }
     }
 
-    /// Tells the gateway of a session that calls run here with a copy, so that it passes on what is for them.
-    pub(in crate::server) async fn tell_owner(&self, copy: &Session, exchange: &HttpExchange) {
-        let Some(registry) = self.proxy.registry() else { return };
-        let owner = match registry.owner(copy.id.as_bytes()) {
-            Some((owner, _)) => owner,
-            None => match registry.find(copy.id.as_bytes()).await.ok().flatten().and_then(|record| record.owner) {
-                Some(owner) => Arc::new(owner),
-                None => return,
-            },
-        };
-        if !copy.is_untold(&owner) {
-            return;
+    /// Tells the gateway of a session that calls run here with a copy, so that it passes on what is for them; and again as
+    /// long as some run, so that it keeps the session. Ends once it has heard.
+    pub(in crate::server) fn tell_owner(
+        &self,
+        copy: &Arc<Session>,
+        exchange: &HttpExchange,
+    ) -> impl Future<Output = ()> + use<> {
+        let (heard, hears) = oneshot::channel::<()>();
+        if let Some(owner) = copy.owner()
+            && !copy.tells(true)
+        {
+            let (proxy, copy, path) = (Arc::clone(&self.proxy), Arc::clone(copy), exchange.path().to_owned());
+            let forwarded = self.forwarded.header(exchange, &owner);
+            tokio::spawn(async move {
+                let mut heard = Some(heard);
+                while let Some(registry) = proxy.registry() {
+                    let told = tell(registry, &owner, (&copy, &path), forwarded.clone());
+                    drop(tokio::time::timeout(TOLD_WITHIN, told).await);
+                    heard.take();
+                    tokio::time::sleep(TOLD_AGAIN).await;
+                    if !copy.is_busy() {
+                        break;
+                    }
+                }
+                copy.tells(false);
+            });
         }
-        let Ok(me) = HeaderValue::from_str(&registry.replicas().me().id) else { return };
-        let forwarded = self.forwarded.header(exchange, &owner).map(|value| (FORWARDED, value));
-        let headers = [(http::MCP_SESSION_ID, copy.id.clone()), (COPIED_AT, me)].into_iter().chain(forwarded);
-        let headers: Vec<_> = headers.collect();
-        let request = Request { method: Method::POST, headers: &headers, body: Some(Bytes::new()) };
-        match registry.replicas().send(&owner, exchange.path(), request).await {
-            Ok(response) if response.status() == NOTED => copy.set_told(&owner),
-            // What is for the call does not reach it, and it runs to its end or to its time limit.
-            Ok(response) => {
-                tracing::debug!(status = response.status(), "the gateway of a session was not told of a call")
-            }
-            Err(why) => tracing::debug!("the gateway of a session was not told of a call: {why}"),
-        }
+        async move { drop(hears.await) }
     }
 
     /// Notes that calls of a session run with a copy at another gateway; whether the session is here, and the caller's.
@@ -151,16 +163,16 @@ impl App {
         Some(WithCopy { hold, is_passed_on: true })
     }
 
-    /// Has the gateways that run calls of a session with copies answer what is for one of those; nothing if none has it.
-    pub(in crate::server) async fn at_copies(
+    /// Passes a message on to the gateways that run calls of a session with copies; whether one of them has taken it.
+    pub(in crate::server) async fn passed_to_copies(
         &self,
         session: &Session,
-        message: Option<&Message>,
-        exchange: &mut HttpExchange,
-    ) -> Option<Whereabouts> {
-        let registry = self.proxy.registry()?;
+        message: &Message,
+        exchange: &HttpExchange,
+    ) -> bool {
+        let Some(registry) = self.proxy.registry() else { return false };
         let (replicas, mut gateways) = (registry.replicas(), session.copied_at());
-        if message.is_some_and(|message| message.method() == method::CANCELLED) {
+        if message.method() == method::CANCELLED {
             // Calls that are not slow are not told of.
             let others = replicas.others().await.into_iter().take(super::SUCCESSORS);
             gateways.extend(others.filter(|other| !gateways.contains(other)).collect::<Vec<_>>());
@@ -170,13 +182,53 @@ impl App {
             if gateway != *replicas.me() && replicas.other(&gateway.id).await.is_none() {
                 continue;
             }
-            if let Some(message) = message {
-                exchange.keep_body(message.bytes().clone());
-            }
-            if let Carried::Done(done) = self.carry(replicas, &gateway, exchange, SentFor::Copy).await {
-                return Some(done);
+            let passed_on = PassedOn::of(exchange, self.forwarded.header(exchange, &gateway), SentFor::Copy);
+            let sent = passed_on.send(replicas, &gateway, Some(message.bytes().clone()));
+            let taken = tokio::time::timeout(TOLD_WITHIN, sent).await;
+            if taken.is_ok_and(|taken| taken.is_ok_and(|response| response.status() == TAKEN)) {
+                return true;
             }
         }
-        None
+        false
+    }
+
+    /// Has the gateways that run calls of a session with copies go on with a stream; nothing if none that serves has it.
+    pub(in crate::server) async fn stream_of_copy(
+        &self,
+        session: &Session,
+        exchange: &mut HttpExchange,
+    ) -> Option<Whereabouts> {
+        let registry = self.proxy.registry()?;
+        let (replicas, mut unreached) = (registry.replicas(), None);
+        for gateway in session.copied_at() {
+            if gateway != *replicas.me() && replicas.other(&gateway.id).await.is_none() {
+                continue;
+            }
+            match self.carry(replicas, &gateway, exchange, SentFor::Copy).await {
+                Carried::Done(done) => return Some(done),
+                Carried::Unreached(why) => unreached = Some(Whereabouts::away(&why.to_string())),
+                Carried::Gone | Carried::Again => {}
+            }
+        }
+        unreached
+    }
+}
+
+/// Tells once.
+async fn tell(
+    registry: &SessionRegistry,
+    owner: &Replica,
+    (copy, path): (&Session, &str),
+    forwarded: Option<HeaderValue>,
+) {
+    let Ok(me) = HeaderValue::from_str(&registry.replicas().me().id) else { return };
+    let headers = [(http::MCP_SESSION_ID, copy.id.clone()), (COPIED_AT, me)];
+    let headers: Vec<_> = headers.into_iter().chain(forwarded.map(|value| (FORWARDED, value))).collect();
+    let request = Request { method: Method::POST, headers: &headers, body: Some(Bytes::new()) };
+    match registry.replicas().send(owner, path, request).await {
+        Ok(response) if response.status() == NOTED => {}
+        // What is for the call does not reach it, and it runs to its end or to its time limit.
+        Ok(response) => tracing::debug!(status = response.status(), "the gateway of a session was not told of a call"),
+        Err(why) => tracing::debug!("the gateway of a session was not told of a call: {why}"),
     }
 }
