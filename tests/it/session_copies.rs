@@ -174,3 +174,19 @@ async fn a_stream_of_a_call_with_a_copy_is_resumed_through_either_gateway() {
     let told = listen(&one, &client, Some(&last)).await.events().messages().await;
     assert!(told.last().unwrap().to_string().contains(LOST), "{told:?}");
 }
+
+#[tokio::test]
+async fn a_slow_call_with_a_copy_is_answered_while_the_gateway_of_its_session_stands_still() {
+    let redis = Redis::start().await;
+    let (stub, [one, other]) = stubs(&redis).await;
+    let client = Client::legacy(&one, "/mcp/stub").await;
+    copied(&one, &other, &client).await;
+    one.signal(Signal::STOP);
+    let mut events = other.send(call(&client, "steps").1).await.events();
+    event_id(&mut events).await;
+    event_id(&mut events).await;
+    stub.release(3);
+    let rest = events.messages().await;
+    one.signal(Signal::CONT);
+    assert_eq!(rest.last().unwrap()["result"]["content"][0]["text"], "the end", "{rest:?}");
+}
