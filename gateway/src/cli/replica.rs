@@ -192,11 +192,11 @@ pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: Option<R
             }
             tokio::time::sleep(LOOK).await;
         }
+        if let Some(registry) = proxy.registry() {
+            registry.flush_copies(proxy.sessions()).await;
+        }
     };
     drop(tokio::time::timeout(limit, leaving).await);
-    if let Some(registry) = proxy.registry() {
-        registry.flush_copies(proxy.sessions()).await;
-    }
     stop.send_replace(true);
     // Its connections have a time limit of their own, and so has each session that is left.
     drop(serving.await);
