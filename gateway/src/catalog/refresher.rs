@@ -1,8 +1,8 @@
 //! Keeping one upstream's lists: reach it, fetch them, wait until they change, and again.
 //!
-//! An upstream that is restarted is gone for some seconds. Hosts fetch lists anew whenever they change, and a model whose
-//! tools vanish goes on without them, so what was known stays on offer for as long as most restarts take
-//! ([`GRACE`]). Calls in the meantime say that the upstream cannot be reached.
+//! An upstream that is away may be back at any moment. Hosts fetch lists anew whenever they change, and a model whose tools
+//! vanish goes on without them. So what was known stays on offer. Calls in the meantime say why the upstream cannot be
+//! reached.
 
 use std::{
     sync::Arc,
@@ -29,10 +29,6 @@ const SHORTEST: Duration = Duration::from_secs(5);
 
 /// The lists of a process that Weir starts for nothing else are kept for so many times as long as that took.
 const KEPT: u32 = 10;
-
-/// How long what an upstream offered is still offered when it is gone. A new version is pulled, started and warm in that
-/// time; what is gone for longer will not be back before the user has done something else.
-const GRACE: Duration = Duration::from_secs(60);
 
 /// How long an upstream is believed not to speak an era.
 const OTHER_ERA: Duration = Duration::from_secs(10 * 60);
@@ -69,7 +65,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
         return stopped.await;
     }
     let (mut reaching, mut losing, mut asking) = (Backoff::CONNECT, Backoff::CONNECT, Backoff::LIST);
-    let (mut reported, mut absence, mut refused) = (None, Absence::default(), false);
+    let (mut reported, mut refused) = (None, false);
     loop {
         if wanted.is_none() {
             upstream.observe(Observation::Reaching);
@@ -94,7 +90,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
         let pause = match ended {
             Ok(()) => {
                 reaching.reset();
-                (reported, absence) = (None, Absence::default());
+                reported = None;
                 losing.handle_stay(began.elapsed());
                 // The first try comes at once, for most upstreams are back when their loss is noticed.
                 let at_once = losing.failures() == 0;
@@ -107,20 +103,18 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
                 OTHER_ERA
             }
             Err(why) => {
-                let again = task::pause(&mut reaching);
+                let pause = task::pause(&mut reaching);
                 // The same failure again is no news.
                 if reported.as_ref() != Some(&why) {
                     report(upstream, &why);
                 }
                 let waiting = why.is_for_caller().then(|| Arc::new(CatalogSnapshot::waiting(upstream.name())));
-                let kept = absence.grace(Instant::now()).filter(|_| entry.knows(wanted));
-                let pause = kept.map_or(again, |left| again.min(left));
                 // A limit of Weir says nothing of an upstream that has been reached.
                 if !matches!(why, ConnectError::Limit(_)) || upstream.status().state == UpstreamState::Connecting {
                     upstream.observe(failed(&why, wanted, Instant::now() + pause));
                 }
                 reported = Some(why);
-                if kept.is_none() {
+                if !entry.knows(wanted) {
                     catalog.publish(&entry, FetchResult::Nothing { era: wanted, waiting });
                 }
                 pause
@@ -131,20 +125,6 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
             () = entry.poked(wanted).notified() => {}
             () = &mut stopped => return,
         }
-    }
-}
-
-/// How long an upstream has been gone.
-#[derive(Default)]
-struct Absence {
-    since: Option<Instant>,
-}
-
-impl Absence {
-    /// How long what it offered is still offered after a failure at this moment; none if that is over.
-    fn grace(&mut self, now: Instant) -> Option<Duration> {
-        let gone = now.saturating_duration_since(*self.since.get_or_insert(now));
-        GRACE.checked_sub(gone).filter(|left| !left.is_zero())
     }
 }
 
@@ -370,19 +350,5 @@ fn report(upstream: &Upstream, why: &ConnectError) {
             tracing::debug!(upstream = name, error = %why, "upstream is known to its callers only")
         }
         why => tracing::error!(upstream = name, error = %why, "upstream cannot be reached"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_offered_is_offered_for_a_while() {
-        let (mut absence, start) = (Absence::default(), Instant::now());
-        assert_eq!(absence.grace(start), Some(GRACE));
-        assert_eq!(absence.grace(start + GRACE / 2), Some(GRACE / 2));
-        assert_eq!(absence.grace(start + GRACE), None);
-        assert_eq!(absence.grace(start + 2 * GRACE), None);
     }
 }
