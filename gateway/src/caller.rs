@@ -65,13 +65,18 @@ impl CallerRecord {
 
 /// One who has proved who they are, or calls from this machine.
 pub struct Caller {
-    principal: Principal,
+    facts: Arc<CallerFacts>,
     id: Arc<str>,
+    /// What the rules allow that were asked last.
+    grants: ArcSwapOption<Grants>,
+}
+
+/// What is known of a caller, which all copies share.
+struct CallerFacts {
+    principal: Principal,
     /// Stands for all that is known of the principal.
     digest: OnceLock<[u8; 32]>,
     token: Option<Secret>,
-    /// What the rules allow that were asked last.
-    grants: ArcSwapOption<Grants>,
 }
 
 impl Caller {
@@ -96,8 +101,23 @@ impl Caller {
         Arc::new(Self::of(principal, id, None))
     }
 
-    const fn of(principal: Principal, id: Arc<str>, token: Option<Secret>) -> Self {
-        Self { principal, id, digest: OnceLock::new(), token, grants: ArcSwapOption::const_empty() }
+    fn of(principal: Principal, id: Arc<str>, token: Option<Secret>) -> Self {
+        let facts = Arc::new(CallerFacts { principal, digest: OnceLock::new(), token });
+        Self { facts, id, grants: ArcSwapOption::const_empty() }
+    }
+
+    /// The same for the calls of one thread: each of them counts the owners of what it uses, and no other thread counts
+    /// these.
+    #[must_use]
+    pub fn apart_of_thread(&self) -> Arc<Self> {
+        let (facts, id) = (Arc::clone(&self.facts), Arc::from(&*self.id));
+        Arc::new(Self { facts, id, grants: ArcSwapOption::const_empty() })
+    }
+
+    /// Whether both are one, or one is a copy of the other.
+    #[must_use]
+    pub fn is_copy_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.facts, &other.facts)
     }
 
     /// Looks at what the rules allow a caller. That raises no count, which all threads would write to.
@@ -119,20 +139,20 @@ impl Caller {
         {
             return Arc::clone(kept);
         }
-        let made = access.grants(Some(&caller.principal));
+        let made = access.grants(Some(caller.principal()));
         caller.grants.store(Some(Arc::clone(&made)));
         made
     }
 
     /// What is known of them.
     #[must_use]
-    pub const fn principal(&self) -> &Principal {
-        &self.principal
+    pub fn principal(&self) -> &Principal {
+        &self.facts.principal
     }
 
     /// The same for callers of whom the same is known, and for no others.
     pub fn digest(&self) -> &[u8; 32] {
-        self.digest.get_or_init(|| principal_digest(&self.principal))
+        self.facts.digest.get_or_init(|| principal_digest(self.principal()))
     }
 
     /// The same text for the same principal, and for no other. Good as a key; not meant to be shown.
@@ -143,20 +163,20 @@ impl Caller {
 
     /// The token that they came with, to be exchanged for others. It goes to no upstream.
     #[must_use]
-    pub const fn token(&self) -> Option<&Secret> {
-        self.token.as_ref()
+    pub fn token(&self) -> Option<&Secret> {
+        self.facts.token.as_ref()
     }
 
     /// The same principal, with nothing that could be passed on.
     #[must_use]
     pub fn without_token(&self) -> Arc<Self> {
-        Arc::new(Self::of(self.principal.clone(), Arc::clone(&self.id), None))
+        Arc::new(Self::of(self.principal().clone(), Arc::clone(&self.id), None))
     }
 
     /// Whether nobody else can be calling, so that Weir's own is theirs.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        self.principal.issuer.is_none()
+        self.principal().issuer.is_none()
     }
 
     /// What to keep apart by what is opened for a caller; none for what may be shared with Weir's own.
@@ -217,7 +237,7 @@ impl FactsHash {
 
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caller").field("subject", &self.principal.subject).finish_non_exhaustive()
+        f.debug_struct("Caller").field("subject", &self.principal().subject).finish_non_exhaustive()
     }
 }
 

@@ -298,7 +298,7 @@ impl Session {
         let mut known = self.caller.lock();
         let is_of = Caller::is_same(known.as_ref(), caller);
         if let (true, Some(known), Some(caller)) = (is_of, &mut *known, caller)
-            && !Arc::ptr_eq(known, caller)
+            && !caller.is_copy_of(known)
         {
             known.clone_from(caller);
         }

@@ -64,6 +64,8 @@ struct CallerRule {
     enforce: bool,
     /// Whether it wants an approval.
     asks: bool,
+    /// Its name, counted apart from that of other callers.
+    name: Arc<str>,
     rule: Arc<RuleConfig>,
 }
 
@@ -96,7 +98,8 @@ impl Grants {
                 personal |= rule.when.as_ref().is_some_and(Condition::tells_callers_apart_in_lists);
                 indices.push(index);
                 let (effect, enforce, asks) = (rule.effect, rule.enforce, rule.approve.is_some());
-                concerning.push(CallerRule { index, effect, enforce, asks, rule: Arc::clone(rule) });
+                let (name, rule) = (Arc::from(&*rule.name), Arc::clone(rule));
+                concerning.push(CallerRule { index, effect, enforce, asks, name, rule });
             }
         }
         let caller_key = principal.filter(|_| personal).map(|principal| format!("{principal:?}").into());
@@ -261,9 +264,9 @@ impl Grants {
                 continue;
             }
             match (verdict(rule), rule.effect) {
-                (Verdict::Yes | Verdict::Failed, Effect::Deny) => return Decision::of(&rule.rule, false),
+                (Verdict::Yes | Verdict::Failed, Effect::Deny) => return Decision::of(&rule.name, false),
                 (Verdict::Yes | Verdict::Open, Effect::Allow) => {
-                    allowing = allowing.or(Some(&rule.rule));
+                    allowing = allowing.or(Some(&rule.name));
                     if rule.asks && wants_approval(&rule.rule, call, &facts) {
                         approvals.push(Arc::clone(&rule.rule));
                     }
@@ -273,7 +276,7 @@ impl Grants {
         }
         match allowing {
             Some(rule) => {
-                let decision = Decision::of(approvals.first().unwrap_or(rule), true);
+                let decision = Decision::of(approvals.first().map_or(rule, |rule| &rule.name), true);
                 Decision { approvals, ..decision }
             }
             None => Decision { allowed: !(self.enforced || all), ..Decision::default() },
@@ -300,8 +303,8 @@ fn wants_approval(rule: &RuleConfig, call: &AccessRequest<'_>, facts: &Facts<'_,
 }
 
 impl Decision {
-    fn of(rule: &RuleConfig, allowed: bool) -> Self {
-        Self { allowed, rule: Some(Arc::clone(&rule.name)), ..Self::default() }
+    fn of(rule: &Arc<str>, allowed: bool) -> Self {
+        Self { allowed, rule: Some(Arc::clone(rule)), ..Self::default() }
     }
 }
 

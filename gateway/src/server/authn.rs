@@ -185,7 +185,7 @@ impl Authenticator {
             TokenKind::Everybody => exchange.set_caller(None, None),
             TokenKind::Local => exchange.set_caller(Some(Caller::local()), None),
             TokenKind::Proved(proved) => match proved.caller(exchange, beside).await {
-                Ok(good) => exchange.set_caller(Some(good.caller), good.ends),
+                Ok(good) => exchange.set_caller(Some(Arc::clone(&good.caller)), good.ends),
                 Err(refused) => {
                     refuse(exchange, refused).await;
                     return false;
@@ -245,7 +245,7 @@ impl Proved {
         })
     }
 
-    async fn caller(&self, exchange: &HttpExchange, beside: Option<&str>) -> Result<Good, TokenRefused> {
+    async fn caller(&self, exchange: &HttpExchange, beside: Option<&str>) -> Result<Arc<Good>, TokenRefused> {
         // Nearly every token is known, and compared as it came. What is known was text.
         let value = exchange.value(&http::AUTHORIZATION).map(HeaderValue::as_bytes);
         let known = value.and_then(|value| self.checked.get(value.strip_prefix(b"Bearer ")?, self.clock.now()));
@@ -330,7 +330,7 @@ impl Proved {
     }
 
     /// Who calls with nothing but a certificate.
-    fn certified(&self, exchange: &HttpExchange, certificate: &ClientCertificate) -> Result<Good, TokenRefused> {
+    fn certified(&self, exchange: &HttpExchange, certificate: &ClientCertificate) -> Result<Arc<Good>, TokenRefused> {
         let ClientCertificate { caller, ends, .. } = certificate;
         // It was good when the connection began.
         if *ends <= self.clock.now() {
@@ -338,11 +338,16 @@ impl Proved {
             self.note(exchange, issuer, Some(caller), "expired");
             return Err(self.refused(exchange, None, None, "the client's certificate has expired".to_owned()));
         }
-        Ok(Good::everywhere(Arc::clone(caller), *ends))
+        Ok(Arc::new(Good::everywhere(Arc::clone(caller), *ends)))
     }
 
     /// Who calls with an API key.
-    fn keyed(&self, exchange: &HttpExchange, beside: Option<&str>, found: KeyLookup) -> Result<Good, TokenRefused> {
+    fn keyed(
+        &self,
+        exchange: &HttpExchange,
+        beside: Option<&str>,
+        found: KeyLookup,
+    ) -> Result<Arc<Good>, TokenRefused> {
         let refused = |who: Option<&Caller>, why: &str, text: &str| {
             self.note(exchange, Some(API_KEY_ISSUER), who, why);
             self.refused(exchange, None, Some("invalid_token"), text.to_owned())
@@ -367,11 +372,11 @@ impl Proved {
         // A stream ends by then, so that one whose key was revoked does.
         let again = self.clock.now() + KEY_STREAM;
         let until = key.expires.map_or(again, |at| again.min(UNIX_EPOCH + Duration::from_secs(at)));
-        Ok(Good::everywhere(Arc::clone(caller), until))
+        Ok(Arc::new(Good::everywhere(Arc::clone(caller), until)))
     }
 
     /// Has the issuer that a token names say whose it is. What it names is believed only once that issuer has.
-    async fn check(&self, exchange: &HttpExchange, token: &str) -> Result<Good, TokenRefused> {
+    async fn check(&self, exchange: &HttpExchange, token: &str) -> Result<Arc<Good>, TokenRefused> {
         // No issuer is to see a key, whether or not keys are accepted here.
         let is_key = token.starts_with(API_KEY_PREFIX);
         let named = inbound::named_issuer(token);
@@ -391,18 +396,18 @@ impl Proved {
             false => None,
         };
         let good = issuer.check(token, &self.resource).await;
-        let good = good.map_err(|why| self.rejected(exchange, Some(issuer), None, &why))?;
+        let good = Arc::new(good.map_err(|why| self.rejected(exchange, Some(issuer), None, &why))?);
         self.checked.keep(token, &good, self.clock.now());
         Ok(good)
     }
 
     /// The same for a token of Weir itself. Its caller is one of the issuer that vouched for it.
-    async fn issued(&self, exchange: &HttpExchange, own: &OwnTokens, token: &str) -> Result<Good, TokenRefused> {
+    async fn issued(&self, exchange: &HttpExchange, own: &OwnTokens, token: &str) -> Result<Arc<Good>, TokenRefused> {
         let found = own.check(token).await.map_err(|why| self.rejected(exchange, None, None, &why))?;
         let issuer = self.issuer(Some(&found.issuer));
         let issuer = issuer.ok_or_else(|| self.rejected(exchange, None, None, &Rejected::Issuer))?;
         let (now, whole) = (self.clock.now(), format!("{}/mcp", own.issuer));
-        let good = issuer.opens(found, token, (&whole, &self.resource), now + RECHECK);
+        let good = Arc::new(issuer.opens(found, token, (&whole, &self.resource), now + RECHECK));
         self.checked.keep(token, &good, now);
         Ok(good)
     }

@@ -77,7 +77,7 @@ impl Written {
         let (caller, ends, host) = (exchange.caller(), exchange.ends(), exchange.host());
         let is_same = |known: &WrittenHeader| {
             known.to == to.id
-                && known.caller.as_ref().map(Arc::as_ptr) == caller.map(Arc::as_ptr)
+                && is_same_caller(known.caller.as_deref(), caller.map(|caller| &**caller))
                 && known.ends == ends
                 && known.host.as_deref() == host
         };
@@ -122,6 +122,10 @@ impl Read {
         }
         Some(sender)
     }
+}
+
+fn is_same_caller(known: Option<&Caller>, caller: Option<&Caller>) -> bool {
+    known.zip(caller).map_or(known.is_none() == caller.is_none(), |(known, caller)| caller.is_copy_of(known))
 }
 
 /// With room for one more. Whoever has to go is read or written once more.
