@@ -33,7 +33,13 @@ mod translate;
 mod unknown;
 mod watch;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use arc_swap::ArcSwap;
 use weir_mcp::{Era, Field, Kind, Message, method};
@@ -45,6 +51,7 @@ use crate::{
     catalog::{Catalog, ClientInfo, CurrentSnapshot, Viewer},
     config::{MERGED_ENDPOINT, UpstreamName},
     http::{HeaderName, HeaderValue},
+    replica::Replicas,
     session::{Endpoint, Session, SessionOwner, SessionRegistry, Sessions},
     snapshot::Snapshot,
     task::on_heap,
@@ -78,6 +85,10 @@ pub struct Proxy {
     tasks: Option<task_owner::TaskMarks>,
     /// Where the sessions of all gateways stand; none if this one is alone.
     registry: Option<Arc<SessionRegistry>>,
+    /// The other gateways; if this one is alone, the process that it has taken over from.
+    replicas: Option<Arc<Replicas>>,
+    /// Whether another process has taken over.
+    is_replaced: AtomicBool,
     /// Approved calls that go on when their clients come back.
     continued: Arc<approval::ContinuedCalls>,
     /// Turns true when the gateway ends.
@@ -173,6 +184,8 @@ impl Proxy {
             prompt: None,
             tasks: None,
             registry: None,
+            replicas: None,
+            is_replaced: AtomicBool::default(),
             continued: Arc::default(),
             stopping: tokio::sync::watch::Sender::default(),
         }
@@ -201,11 +214,48 @@ impl Proxy {
 
     /// The same where sessions go on at other gateways.
     #[must_use]
-    pub fn sharing(self, registry: Option<Arc<SessionRegistry>>) -> Self {
-        if let Some(registry) = &registry {
-            self.pending.name_gateway(&registry.replicas().me().id);
+    pub fn sharing(self, registry: Arc<SessionRegistry>) -> Self {
+        let replicas = Arc::clone(registry.replicas());
+        Self { registry: Some(registry), ..self.knowing(Some(replicas)) }
+    }
+
+    /// The same where what others have can be sent to them.
+    #[must_use]
+    pub fn knowing(self, replicas: Option<Arc<Replicas>>) -> Self {
+        if let Some(replicas) = &replicas {
+            self.pending.name_gateway(&replicas.me().id);
         }
-        Self { registry, ..self }
+        Self { replicas, ..self }
+    }
+
+    /// The other gateways; if this one is alone, the process that it has taken over from.
+    #[must_use]
+    pub const fn replicas(&self) -> Option<&Arc<Replicas>> {
+        self.replicas.as_ref()
+    }
+
+    /// Whether something here waits for what its client says next, or runs for a session.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        self.pending.is_waited_for() || self.sessions.list().iter().any(|session| session.is_busy())
+    }
+
+    /// Whether another process has taken over, with what sessions have open at upstreams.
+    fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
+    }
+
+    /// Leaves the sessions at upstreams to the process that has taken over. Most of these have one stream for each.
+    pub fn hand_over(&self) {
+        if self.registry.is_some() {
+            return;
+        }
+        self.is_replaced.store(true, Ordering::Relaxed);
+        for session in self.sessions.list() {
+            for (upstream, _) in session.channels.all().iter().filter(|(_, channel)| channel.travels().is_some()) {
+                session.forwarders.end(upstream.key());
+            }
+        }
     }
 
     /// Has other gateways that share this secret take what clients carry for this one.

@@ -179,6 +179,17 @@ impl Replicas {
         }
     }
 
+    /// Says once that this process is reached at an address for so long, by the one that takes over from it.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be written.
+    pub async fn announce_at(&self, address: &str, ttl: Duration) -> Result<Replica, TokenStoreError> {
+        let reached = Replica { id: self.me.id.clone(), address: address.to_owned() };
+        self.store.announce(&reached, ttl).await?;
+        Ok(reached)
+    }
+
     /// Says that this gateway answers others from now on, or does no more.
     pub fn set_listening(&self, listens: bool) {
         self.listens.store(listens, Ordering::Relaxed);

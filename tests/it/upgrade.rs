@@ -1,11 +1,12 @@
 //! What clients wait for and carry goes over to the process that takes over, or they are told that it has not.
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use weir_tests::client::{answer, with_meta};
-use weir_tests::peer::free_port;
+use weir_tests::peer::{Launch, free_port};
 use weir_tests::stub::Offer;
-use weir_tests::{Client, Gateway, Issuer, Peer, Stub};
+use weir_tests::wait::until;
+use weir_tests::{Client, Gateway, Issuer, LEGACY, Peer, Stub};
 
 use crate::approval::page::approve_at_page;
 use crate::approval::{OWN, is_asked, modern, reply, rules};
@@ -159,32 +160,145 @@ async fn what_a_client_has_missed_it_gets_from_the_next_process() {
     assert!(seen.iter().all(|seen| stream(seen) != stream(&begun)), "{begun} {seen:?}");
 }
 
-/// It stands at a connection of the process that has ended, so it cannot go over.
+/// Calls a tool of a legacy upstream that asks for a name.
+async fn ask_modern(client: &Client, more: Value) -> Value {
+    let mut params = json!({ "name": "test_elicitation", "arguments": { "message": "who?" } });
+    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let params = with_meta(params, &json!({ "elicitation": {} }));
+    let (id, request) = client.request_with("tools/call", params);
+    let named = json!({ "name": "test_elicitation" });
+    answer(client.send(client.dressed(request, "tools/call", &named)).await, id).await
+}
+
+/// What a client that was asked comes back with.
+fn back(asked: &Value) -> Value {
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let name = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let given = json!({ "action": "accept", "content": { "username": "ada", "email": "ada@example.com" } });
+    json!({ "requestState": asked["result"]["requestState"], "inputResponses": { name: given } })
+}
+
+/// It stands at a connection of the process before, which has it as long as that lives.
 #[tokio::test]
-async fn a_call_that_waits_for_its_client_s_answer_ends_and_says_so() {
+async fn a_call_that_waits_for_its_client_s_answer_goes_on_at_the_process_before() {
+    for config in [Peer::fixture("legacy").await.config("fixture"), Launch::fixture("legacy").config("fixture")] {
+        let mut old = Gateway::start_at(free_port(), &config).await;
+        old.healthy(&["fixture"]).await;
+        let client = Client::modern(&old, "/mcp/fixture");
+        let asked = ask_modern(&client, json!({})).await;
+        let new = old.upgrade(&config);
+        old.signal(Signal::QUIT);
+        let new = new.await;
+        new.healthy(&["fixture"]).await;
+        old.logs("running calls may finish").await;
+        let done = ask_modern(&client, back(&asked)).await;
+        assert!(done["result"].to_string().contains("ada"), "{done}");
+        // Nobody waits for anything there any more.
+        assert_eq!(old.end().await.code(), Some(0), "{}", old.log());
+        let asked = ask_modern(&client, json!({})).await;
+        assert!(ask_modern(&client, back(&asked)).await["result"].to_string().contains("ada"));
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_has_waited_for_too_long_ends_and_says_so() {
     let peer = Peer::fixture("legacy").await;
-    let config = peer.config("fixture");
+    let config = format!("limits.drain = \"1s\"\n{}", peer.config("fixture"));
     let old = Gateway::start_at(free_port(), &config).await;
     old.healthy(&["fixture"]).await;
     let client = Client::modern(&old, "/mcp/fixture");
-    let ask = async |more: serde_json::Value| {
-        let mut params = json!({ "name": "test_elicitation", "arguments": { "message": "who?" } });
-        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let params = with_meta(params, &json!({ "elicitation": {} }));
-        let (id, request) = client.request_with("tools/call", params);
-        let named = json!({ "name": "test_elicitation" });
-        answer(client.send(client.dressed(request, "tools/call", &named)).await, id).await
-    };
-    let asked = ask(json!({})).await;
-    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
-    let name = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
-    let back = json!({ "requestState": asked["result"]["requestState"], "inputResponses": { name: { "action": "accept", "content": {} } } });
+    let asked = ask_modern(&client, json!({})).await;
     let (new, _old) = upgraded(old, &config).await;
     new.healthy(&["fixture"]).await;
-    let told = ask(back).await;
+    let told = ask_modern(&client, back(&asked)).await;
     assert_eq!(told["error"]["code"], -32602, "{told}");
     let why = told["error"]["message"].as_str().unwrap();
     assert!(why.contains("call again without it"), "{why}");
     // As it is told, so it is.
-    assert_eq!(ask(json!({})).await["result"]["resultType"], "input_required");
+    assert_eq!(ask_modern(&client, json!({})).await["result"]["resultType"], "input_required");
+}
+
+#[tokio::test]
+async fn a_question_of_a_call_of_the_process_before_is_answered_through_the_next_one() {
+    let peer = Peer::fixture("legacy").await;
+    for (path, tool) in [("/mcp/fixture", "test_elicitation"), ("/mcp", "fixture__test_elicitation")] {
+        let config = peer.config("fixture");
+        let mut old = Gateway::start_at(free_port(), &config).await;
+        old.healthy(&["fixture"]).await;
+        let client = Client::legacy_at(old.address(), path, LEGACY, &json!({ "elicitation": {} })).await;
+        let asks = json!({ "name": tool, "arguments": { "message": "who?" } });
+        let (id, request) = client.request("tools/call", asks);
+        let mut events = old.send(request).await.events();
+        let question = loop {
+            let message = events.next_message().await.unwrap();
+            if message["method"] == "elicitation/create" {
+                break message["id"].clone();
+            }
+        };
+        let new = old.upgrade(&config);
+        old.signal(Signal::QUIT);
+        let new = new.await;
+        let given = json!({ "action": "accept", "content": { "username": "ada", "email": "ada@example.com" } });
+        let reply = json!({ "jsonrpc": "2.0", "id": question, "result": given });
+        assert_eq!(new.send(client.post(reply.to_string())).await.status, 202);
+        let answered = events.next_message().await.unwrap();
+        assert!(answered["id"] == json!(id) && answered.to_string().contains("ada"), "{path}: {answered}");
+        drop(events);
+        assert_eq!(old.end().await.code(), Some(0), "{}", old.log());
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_the_process_before_is_cancelled_and_resumed_through_the_next_one() {
+    let stub = replicas::stub().await;
+    let config = stub.config("stub");
+    let mut old = Gateway::start_at(free_port(), &config).await;
+    old.logs("upstream is healthy").await;
+    let client = Client::legacy(&old, "/mcp/stub").await;
+    let opened = stub.sessions_opened();
+    let mut events = old.send(call(&client, "steps").1).await.events();
+    event_id(&mut events).await;
+    let seen = event_id(&mut events).await;
+    let (id, request) = call(&client, "hold");
+    let address = old.address();
+    let held = tokio::spawn(async move { request.send(address).await.messages().await });
+    until("the call is at the upstream", || stub.held() == 1).await;
+
+    let new = old.upgrade(&config);
+    old.signal(Signal::QUIT);
+    let new = new.await;
+    replicas::echoes(&new, &client).await;
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
+    assert_eq!(new.send(client.post(cancel.to_string())).await.status, 202);
+    assert!(held.await.unwrap().is_empty(), "a cancelled call has no answer");
+    drop(events);
+    let rest = listen(&new, &client, Some(&seen)).await.events();
+    stub.release(3);
+    let rest = rest.messages().await;
+    assert_eq!(rest[2]["result"]["content"][0]["text"], "the end", "{rest:?}");
+    assert_eq!(old.end().await.code(), Some(0), "{}", old.log());
+    // What the upstream knows of the client it knows still.
+    replicas::echoes(&new, &client).await;
+    assert_eq!(stub.sessions_opened(), opened, "the session at the upstream goes on");
+}
+
+/// Some upstreams let a session have one stream.
+#[tokio::test]
+async fn what_an_upstream_says_of_its_own_accord_comes_through_the_next_process() {
+    let stub = replicas::stub().await;
+    let config = stub.config("stub");
+    let mut old = Gateway::start_at(free_port(), &config).await;
+    old.logs("upstream is healthy").await;
+    let client = Client::legacy(&old, "/mcp/stub").await;
+    let before = client.stream().await;
+    let opened = stub.sessions_opened();
+    let new = old.upgrade(&config);
+    old.signal(Signal::QUIT);
+    let new = new.await;
+    assert_eq!(old.end().await.code(), Some(0), "{}", old.log());
+    drop(before);
+    let mut stream = listen(&new, &client, None).await.events();
+    replicas::say(&stub, "news");
+    while !stream.next_message().await.unwrap().to_string().contains("news") {}
+    assert_eq!(stub.sessions_opened(), opened);
 }

@@ -1,6 +1,10 @@
-//! The address for other gateways at the same store.
+//! The address for other gateways at the same store; of a gateway that is alone, for the process that takes over from it.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context;
 use parking_lot::Mutex;
@@ -12,7 +16,7 @@ use tokio::{
 
 use crate::{
     config::Config,
-    credential::CredentialManager,
+    credential::{CredentialManager, Replica},
     proxy::Proxy,
     quota::Shares,
     replica::Replicas,
@@ -20,7 +24,7 @@ use crate::{
         App, ReplicaPort,
         listen::{ListenError, ListenLimits, ListenSettings, Listener},
         process::ListenFds,
-        upgrade::Fds,
+        upgrade::{self, Fds},
     },
     session::{SessionRegistry, Sessions},
     task::always,
@@ -35,12 +39,17 @@ const BIND_AGAIN: Duration = Duration::from_millis(20);
 /// How often it is looked whether what runs has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How much longer than its calls may run the process that takes over knows where this one is.
+const KNOWN_LONGER: Duration = Duration::from_secs(60);
+
 /// An address for other gateways, and what they are told.
 pub(super) struct ReplicaListener {
     listen: SocketAddr,
     /// None while the process has it that this one takes over from.
     bound: Option<Listener>,
-    registry: Arc<SessionRegistry>,
+    replicas: Arc<Replicas>,
+    /// None if this gateway is alone.
+    registry: Option<Arc<SessionRegistry>>,
 }
 
 /// One that answers.
@@ -48,6 +57,9 @@ pub(super) struct RunningReplica {
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
 }
+
+/// What answers others, once it does.
+pub(super) type ReplicaSlot = Arc<Mutex<Option<RunningReplica>>>;
 
 impl ReplicaListener {
     /// Binds the address, if the configuration names one.
@@ -74,16 +86,31 @@ impl ReplicaListener {
         };
         let replicas = Replicas::new(store, &reached).context("the system has no randomness to give")?;
         tracing::info!("other gateways reach this one at {reached}");
-        Ok(Some(Self { listen, bound, registry: Arc::new(SessionRegistry::new(Arc::new(replicas))) }))
+        let replicas = Arc::new(replicas);
+        let registry = Some(Arc::new(SessionRegistry::new(Arc::clone(&replicas))));
+        Ok(Some(Self { listen, bound, replicas, registry }))
     }
 
-    pub(super) const fn registry(&self) -> &Arc<SessionRegistry> {
-        &self.registry
+    /// Binds an address for the process that takes over from this one, and has it know that.
+    ///
+    /// # Errors
+    ///
+    /// When there is none to be had, or the store cannot be written.
+    pub(super) async fn bind_here(replicas: &Arc<Replicas>, drain: Duration) -> anyhow::Result<(Self, Replica)> {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let bound = bind(listen)?;
+        let address = bound.addresses().first().context("it has no address")?.to_string();
+        let reached = replicas.announce_at(&address, drain + KNOWN_LONGER).await?;
+        Ok((Self { listen, bound: Some(bound), replicas: Arc::clone(replicas), registry: None }, reached))
+    }
+
+    pub(super) const fn registry(&self) -> Option<&Arc<SessionRegistry>> {
+        self.registry.as_ref()
     }
 
     /// Answers other gateways until it is [drained](drain).
-    pub(super) fn start(self, app: Arc<App>, sessions: Arc<Sessions>, limits: ListenLimits) -> RunningReplica {
-        let (stop, ended) = watch::channel(false);
+    pub(super) fn start(self, app: &Arc<App>, sessions: &Arc<Sessions>, limits: ListenLimits) -> RunningReplica {
+        let ((stop, ended), app, sessions) = (watch::channel(false), Arc::clone(app), Arc::clone(sessions));
         RunningReplica { stop, serving: tokio::spawn(self.serve(app, sessions, limits, ended)) }
     }
 
@@ -108,12 +135,12 @@ impl ReplicaListener {
                 }
             },
         };
-        self.registry.replicas().set_listening(true);
-        if had_to_wait {
+        self.replicas.set_listening(true);
+        if let Some(registry) = self.registry.filter(|_| had_to_wait) {
             // Others may have found nobody here in between, and taken sessions over.
-            self.registry.check_all(&sessions);
+            registry.check_all(&sessions);
         }
-        let port = Arc::new(ReplicaPort::new(app, self.registry.replicas().me().clone()));
+        let port = Arc::new(ReplicaPort::new(app, self.replicas.me().clone()));
         // All requests come from a few addresses.
         let whole = |shares: Shares| Shares { principal: shares.total, ..shares };
         let settings = ListenSettings::new(ListenLimits {
@@ -122,12 +149,12 @@ impl ReplicaListener {
             ..limits
         });
         listener.serve(port, settings, ListenFds::new(Mutex::new(Fds::new())), ended).await;
-        self.registry.replicas().set_listening(false);
+        self.replicas.set_listening(false);
     }
 
     /// How the address is secured.
     async fn secured(&self) -> anyhow::Result<Arc<ServerConfig>> {
-        Ok(self.registry.replicas().identity().await?.server()?)
+        Ok(self.replicas.identity().await?.server()?)
     }
 }
 
@@ -174,10 +201,16 @@ pub(super) async fn look_after(proxy: Arc<Proxy>) {
     );
 }
 
+/// The process before this one and the one after it, of a gateway that is alone; none where it cannot be upgraded.
+pub(super) fn processes(config: &Config, manager: &CredentialManager) -> Option<Arc<Replicas>> {
+    let store = manager.process_store().filter(|_| upgrade::path(config).is_some())?;
+    Some(Arc::new(Replicas::new(store, "").ok()?))
+}
+
 /// Leaves the sessions that are not busy to other gateways, as long as some are, and then answers these no more. What a call
 /// waits for that runs here, such as the answer to a question, still comes in until then.
-pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: Option<RunningReplica>) {
-    let Some(RunningReplica { stop, serving }) = running else { return };
+pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: ReplicaSlot) {
+    let Some(RunningReplica { stop, serving }) = running.lock().take() else { return };
     let mut leaves = JoinSet::new();
     let leaving = async {
         loop {
@@ -187,7 +220,8 @@ pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: Option<R
             }
             while leaves.try_join_next().is_some() {}
             let left = proxy.sessions().list().iter().all(|session| !session.is_shared());
-            if leaves.is_empty() && left && !proxy.registry().is_some_and(|registry| registry.runs_copies()) {
+            let runs_copies = proxy.registry().is_some_and(|registry| registry.runs_copies());
+            if leaves.is_empty() && left && !runs_copies && !proxy.is_waited_for() {
                 break;
             }
             tokio::time::sleep(LOOK).await;
@@ -201,6 +235,9 @@ pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: Option<R
     // Its connections have a time limit of their own, and so has each session that is left.
     drop(serving.await);
     leaves.join_all().await;
+    if let Some(replicas) = proxy.replicas().filter(|_| proxy.registry().is_none()) {
+        replicas.withdraw().await;
+    }
 }
 
 fn bind(address: SocketAddr) -> Result<Listener, ListenError> {

@@ -161,7 +161,7 @@ async fn serve(
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let certificate = tokio::spawn(task::or_never(listener.tls().cloned().map(TlsFiles::follow)));
     let keys = callers.api_keys().cloned();
-    let registry = gateways.as_ref().map(|gateways| Arc::clone(gateways.registry()));
+    let registry = gateways.as_ref().and_then(ReplicaListener::registry).cloned();
     let (app, proxy) = app(config, snapshot, (callers, authorization), (manager, registry), &root);
     read_store(&proxy, keys.as_deref(), manager).await;
     let catalog = Arc::clone(proxy.catalog());
@@ -176,18 +176,20 @@ async fn serve(
     let (reloads, stopped) = watch::channel(false);
     let reloading = reloader.map(|reloader| tokio::spawn(reloader.run(Arc::clone(&proxy), asked, stopped)));
     let summary = tokio::spawn(summary::run(format!("{root}/mcp"), Arc::clone(&proxy), view));
-    let leave = leave_sessions(&proxy, manager);
+    let start = |gateways: ReplicaListener| gateways.start(&app, proxy.sessions(), settings.listen.limits());
+    let running = Arc::new(Mutex::new(gateways.map(start)));
+    let leave = leave_sessions((&app, &proxy), manager, &running, &settings.listen);
     let (listening, listened) = (Arc::clone(&settings.listen), Arc::clone(&settings.listen));
+    let replaced = Arc::clone(&proxy);
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets), leave, move || {
         listening.close_after_answers();
+        replaced.hand_over();
     });
     let at = (config.file.as_path(), format!("{root}/mcp"));
     let admin = Arc::new(Admin::new(Arc::clone(&app), Arc::clone(manager), at, (reload, reload_failure)));
     let measured = Arc::clone(&admin);
     let telemetry = TelemetryExport::start(settings.telemetry, Arc::new(move || measured.otlp_metrics()));
     let (port, admin) = listen_for_operators(config, &admin);
-    let gateways = gateways
-        .map(|gateways| gateways.start(Arc::clone(&app), Arc::clone(proxy.sessions()), settings.listen.limits()));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), settings.listen, sockets, ended));
     notify::ready();
 
@@ -207,7 +209,7 @@ async fn serve(
     shutdown.send_replace(true);
     let drained = async {
         let drain = listened.limits().drain;
-        let (serving, ()) = tokio::join!(serving, replica::drain(&proxy, drain, gateways));
+        let (serving, ()) = tokio::join!(serving, replica::drain(&proxy, drain, running));
         serving.context("the listener failed")
     };
     tokio::select! {
@@ -358,7 +360,11 @@ fn app(
     hosts.extend(Url::parse(root).ok().and_then(|url| Some(url.host_str()?.to_owned())));
     let guard = OriginCheck::new(&hosts, &config.allowed_origins);
     let proxy = Proxy::new(Catalog::new(snapshot), sessions).signing_in(Arc::clone(manager), links);
-    let proxy = Arc::new(proxy.sharing(registry));
+    let proxy = match registry {
+        Some(registry) => proxy.sharing(registry),
+        None => proxy.knowing(replica::processes(config, manager)),
+    };
+    let proxy = Arc::new(proxy);
     (Arc::new(App::new(Arc::clone(&proxy), guard, callers, connect, authorization)), proxy)
 }
 

@@ -59,6 +59,12 @@ impl CredentialManager {
     pub fn replica_store(&self) -> Option<ReplicaStore> {
         self.is_shared().then(|| ReplicaStore(Arc::clone(&self.token_store)))
     }
+
+    /// The same for a gateway that is alone, of which one process takes over from the other.
+    #[must_use]
+    pub fn process_store(&self) -> Option<ReplicaStore> {
+        (!self.is_shared()).then(|| ReplicaStore(Arc::clone(&self.token_store)))
+    }
 }
 
 impl ReplicaStore {
@@ -89,12 +95,12 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// The gateways that serve.
+    /// The gateways that serve. Makes no file.
     ///
     /// # Errors
     /// If the store cannot be read.
     pub async fn gateways(&self) -> Result<Vec<Replica>, TokenStoreError> {
-        let listed = self.0.open().await?.store.list(&[Key::new(GATEWAYS, &[])]).await?;
+        let listed = self.0.peek(&[Key::new(GATEWAYS, &[])]).await?;
         let replica = |listed: Listed| Some(Replica { id: listed.key.parts().pop()?, address: listed.about });
         Ok(listed.into_iter().filter_map(replica).collect())
     }

@@ -48,6 +48,8 @@ impl Proxy {
             return Answer::whole(409, answer::error(None, answer::INVALID_REQUEST, text, None));
         };
         match &session.endpoint {
+            // The process that has taken over hears them.
+            _ if self.is_replaced() => {}
             Endpoint::Merged(_) => self.hear(session),
             Endpoint::One(upstream) => {
                 if let Err(answer) = self.hear_one(session, upstream).await {

@@ -255,11 +255,14 @@ impl Proxy {
         self.close_session(session, |_| true).await;
     }
 
-    /// Ends what this gateway holds of a session. Others can go on with it, and with its sessions at upstreams.
+    /// Ends what this gateway holds of a session. Others can go on with it, and with its sessions at upstreams; or the process
+    /// that has taken over can.
     pub async fn leave(&self, session: &Arc<Session>) {
-        let Some(registry) = &self.registry else { return self.close_session(session, |_| true).await };
-        registry.leave(session, &self.sessions).await;
-        self.close_session(session, |channel| channel.travels().is_none()).await;
+        if let Some(registry) = &self.registry {
+            registry.leave(session, &self.sessions).await;
+        }
+        let is_left = self.registry.is_some() || self.is_replaced();
+        self.close_session(session, |channel| !is_left || channel.travels().is_none()).await;
     }
 
     async fn close_session(&self, session: &Arc<Session>, ends: impl Fn(&Channel) -> bool) {

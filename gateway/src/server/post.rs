@@ -52,10 +52,10 @@ impl App {
         match inbound {
             InboundRequest::Single(message) if is_modern => {
                 if message.raw(Field::RequestState).is_some()
-                    && let Some(registry) = self.proxy.registry()
+                    && let Some(replicas) = self.proxy.replicas()
                 {
                     // Boxed: few calls come back with answers, and every call would have room for it.
-                    match Box::pin(self.at_waiting_call(registry, &message, exchange)).await {
+                    match Box::pin(self.at_waiting_call(replicas, &message, exchange)).await {
                         Whereabouts::Here(_) => {}
                         Whereabouts::Answered => return None,
                         Whereabouts::Refused(answer) => return Some(*answer),
@@ -231,15 +231,14 @@ impl App {
             Err(answer) => return Some(answer),
         };
         if let Some(last) = &last
-            && let Some(stream) = session.streams.of_copy(last)
-            && !session.streams.knows(last)
+            && let Some(stream) = session.streams.elsewhere(last)
         {
             match self.stream_of_copy(&session, exchange).await {
                 Some(Whereabouts::Answered) => return None,
                 Some(Whereabouts::Refused(answer)) => return Some(*answer),
                 Some(Whereabouts::Here(_)) | None => {}
             }
-            if let Some(registry) = self.proxy.registry() {
+            if let Some(registry) = self.proxy.registry().filter(|_| !session.streams.knows(last)) {
                 registry.read_stream(&session, stream).await;
             }
         }

@@ -241,15 +241,14 @@ impl App {
     /// Has the gateway answer a request at which its call waits for answers.
     pub(super) async fn at_waiting_call(
         &self,
-        registry: &SessionRegistry,
+        replicas: &Replicas,
         message: &Message,
         exchange: &mut HttpExchange,
     ) -> Whereabouts {
         let Some(gateway) = self.proxy.waits_at(message) else { return Whereabouts::Here(None) };
-        let other = registry.replicas().other(&gateway).await;
-        let Some(gateway) = other else { return Whereabouts::Here(None) };
+        let Some(gateway) = replicas.other(&gateway).await else { return Whereabouts::Here(None) };
         exchange.keep_body(message.bytes().clone());
-        match self.carry(registry.replicas(), &gateway, exchange, SentFor::Owner).await {
+        match self.carry(replicas, &gateway, exchange, SentFor::Owner).await {
             Carried::Done(whereabouts) => whereabouts,
             Carried::Unreached(why) => Whereabouts::away(&why.to_string()),
             Carried::Gone | Carried::Again => Whereabouts::Here(None),

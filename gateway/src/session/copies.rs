@@ -222,9 +222,11 @@ impl Session {
 
     /// Whether a message is about something that this session does not have, and a copy of it may.
     pub fn is_for_copies(&self, message: &Message) -> bool {
+        // The process before has asked with numbers of this session's own.
+        let elsewhere = |id| is_of_copy(id) || (!self.has_asked(id) && !self.copying.gateways.lock().is_empty());
         match (message.kind(), message.method()) {
-            (Kind::Response | Kind::Error, _) => message.id().is_some_and(is_of_copy),
-            (Kind::Notification, method::PROGRESS) => message.progress_token().is_some_and(is_of_copy),
+            (Kind::Response | Kind::Error, _) => message.id().is_some_and(elsewhere),
+            (Kind::Notification, method::PROGRESS) => message.progress_token().is_some_and(elsewhere),
             (Kind::Notification, method::CANCELLED) => {
                 message.request_id().is_some_and(|id| self.runs_at(id).is_none())
             }

@@ -269,10 +269,13 @@ impl ReplayStreams {
         Ok(())
     }
 
-    /// The stream of an event id that a copy of the session has begun.
-    pub fn of_copy(&self, id: &str) -> Option<u32> {
+    /// The stream of an event id that goes on elsewhere, as far as is known: a copy of the session has begun it, or the process
+    /// before, and it has no answer here.
+    pub fn elsewhere(&self, id: &str) -> Option<u32> {
         let (stream, _) = parse(id)?;
-        self.is_of_copy(stream).then_some(stream)
+        let answers = self.answers.lock();
+        let log = answers.logs.iter().find(|log| log.stream == stream);
+        log.map_or_else(|| self.is_of_copy(stream), |log| log.lacks_answer()).then_some(stream)
     }
 
     /// Whether a copy of the session has begun a stream of this number.

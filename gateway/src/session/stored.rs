@@ -202,13 +202,16 @@ fn reach(endpoint: &Endpoint) -> Option<[u8; 32]> {
 }
 
 impl Sessions {
-    /// All sessions, to go over to another process; and how many had no room. They stay.
+    /// All sessions, to go over to another process; and how many had no room. They stay. What they have open goes along where
+    /// that process can reach this one, which is `by` then.
     #[must_use]
-    pub fn written(&self) -> (Vec<Zeroizing<Vec<u8>>>, usize) {
+    pub fn written(&self, by: Option<&Replica>) -> (Vec<Zeroizing<Vec<u8>>>, usize) {
         let (mut values, mut total, mut left_out) = (Vec::<Zeroizing<Vec<u8>>>::new(), 0, 0);
         let mut shares: HashMap<Arc<str>, usize> = HashMap::new();
         for session in self.list() {
-            let Some(mut stored) = StoredSession::of(&session, None) else { continue };
+            let Some(mut stored) = StoredSession::of(&session, by) else { continue };
+            // What runs here is for whoever takes over as what runs with a copy.
+            stored.copies.extend(by.cloned());
             let share = shares.entry(Arc::clone(session.principal())).or_default();
             let fits = |line: &Zeroizing<Vec<u8>>| total + line.len() <= MOST && *share + line.len() <= SHARE;
             let line = |stored: &StoredSession| serde_json::to_vec(stored).ok().map(Zeroizing::new).filter(fits);
@@ -240,13 +243,19 @@ impl Sessions {
         &self,
         values: &[Zeroizing<Vec<u8>>],
         endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
+        upstream: impl Fn(&str) -> Option<Arc<Upstream>>,
     ) -> usize {
         let lines = values.iter().flat_map(|value| value.split(|byte| *byte == b'\n'));
         let stored = lines.filter_map(|line| serde_json::from_slice::<StoredSession>(line).ok());
-        stored
-            .filter_map(|stored| self.restore(stored, &endpoint).ok().flatten())
-            .map(|session| self.add(Arc::new(session)))
-            .count()
+        let restored = stored.filter_map(|mut stored| {
+            let channels = stored.channels.take().and_then(|all| all.of(None)).unwrap_or_default();
+            let session = self.restore(stored, &endpoint).ok().flatten()?;
+            // The process before may ask yet, and counts on.
+            session.ask_from(u64::from(getrandom::u32().ok()?) << 8);
+            session.attach(&channels, &upstream);
+            Some(session)
+        });
+        restored.map(|session| self.add(Arc::new(session))).count()
     }
 
     /// The session that was written down, unless `endpoint` serves something else now.

@@ -183,6 +183,11 @@ impl PendingInput {
         drop(over);
     }
 
+    /// Whether some wait.
+    pub(in crate::proxy) fn is_waited_for(&self) -> bool {
+        !self.calls.lock().is_empty()
+    }
+
     /// Gives up all of them.
     pub(in crate::proxy) fn stop(&self) {
         let all = std::mem::take(&mut *self.calls.lock());

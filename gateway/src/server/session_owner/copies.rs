@@ -156,11 +156,15 @@ impl App {
         true
     }
 
-    /// Holds the copy that another gateway has passed a message on to.
+    /// Holds the copy that another gateway has passed a message on to; or the session, of which the process that has taken
+    /// over has a copy.
     pub(super) fn held_copy(&self, exchange: &HttpExchange) -> Option<WithCopy> {
-        let id = exchange.value(http::MCP_SESSION_ID.as_str())?;
-        let hold = self.proxy.registry()?.held_copy(id.as_bytes())?;
-        Some(WithCopy { hold, is_passed_on: true })
+        let id = exchange.value(http::MCP_SESSION_ID.as_str())?.as_bytes();
+        let hold = match self.proxy.registry() {
+            Some(registry) => registry.held_copy(id),
+            None => self.proxy.sessions().hold(id),
+        };
+        Some(WithCopy { hold: hold?, is_passed_on: true })
     }
 
     /// Passes a message on to the gateways that run calls of a session with copies; whether one of them has taken it.
@@ -170,9 +174,9 @@ impl App {
         message: &Message,
         exchange: &HttpExchange,
     ) -> bool {
-        let Some(registry) = self.proxy.registry() else { return false };
-        let (replicas, mut gateways) = (registry.replicas(), session.copied_at());
-        if message.method() == method::CANCELLED {
+        let Some(replicas) = self.proxy.replicas() else { return false };
+        let mut gateways = session.copied_at();
+        if message.method() == method::CANCELLED && self.proxy.registry().is_some() {
             // Calls that are not slow are not told of.
             let others = replicas.others().await.into_iter().take(super::SUCCESSORS);
             gateways.extend(others.filter(|other| !gateways.contains(other)).collect::<Vec<_>>());
@@ -198,8 +202,7 @@ impl App {
         session: &Session,
         exchange: &mut HttpExchange,
     ) -> Option<Whereabouts> {
-        let registry = self.proxy.registry()?;
-        let (replicas, mut unreached) = (registry.replicas(), None);
+        let (replicas, mut unreached) = (self.proxy.replicas()?, None);
         for gateway in session.copied_at() {
             if gateway != *replicas.me() && replicas.other(&gateway.id).await.is_none() {
                 continue;

@@ -46,6 +46,8 @@ struct LogState {
     forgotten: bool,
     /// Whether another process has written it, perhaps further than is known here.
     restored: bool,
+    /// Whether the answer was not written by then.
+    lacks_answer: bool,
 }
 
 /// The rest of a stream for a client that has come back: what it missed, and what is still to come.
@@ -118,10 +120,17 @@ impl ReplayLog {
             return;
         }
         let last = self.last().and_then(|data| Message::parse(data).ok());
-        if let Some(fallback) = copy.fallback.as_ref().filter(|_| !last.is_some_and(|last| last.is_answer())) {
+        let lacks_answer = !last.is_some_and(|last| last.is_answer());
+        self.state.lock().lacks_answer = lacks_answer;
+        if let Some(fallback) = copy.fallback.as_ref().filter(|_| lacks_answer) {
             self.push(fallback);
         }
         self.end();
+    }
+
+    /// Whether another process has written it without the answer.
+    pub(super) fn lacks_answer(&self) -> bool {
+        self.state.lock().lacks_answer
     }
 
     /// The place after which a client that names `place` reads on: at least the last event of what another process has
