@@ -241,16 +241,17 @@ impl Proxy {
     }
 
     /// Whether another process has taken over, with what sessions have open at upstreams.
-    fn is_replaced(&self) -> bool {
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
     /// Leaves the sessions at upstreams to the process that has taken over. Most of these have one stream for each.
     pub fn hand_over(&self) {
+        self.is_replaced.store(true, Ordering::Relaxed);
         if self.registry.is_some() {
             return;
         }
-        self.is_replaced.store(true, Ordering::Relaxed);
         for session in self.sessions.list() {
             for (upstream, _) in session.channels.all().iter().filter(|(_, channel)| channel.travels().is_some()) {
                 session.forwarders.end(upstream.key());

@@ -67,6 +67,8 @@ pub struct Replicas {
     serving: watch::Sender<HashMap<String, SeenReplica>>,
     /// When that was, if it has told.
     read_at: Mutex<Option<Instant>>,
+    /// When somebody asked for one that was not known. One reads for all who ask.
+    asked: tokio::sync::Mutex<Option<Instant>>,
     link: OnceCell<HttpClient>,
     targets: Mutex<HashMap<String, Arc<HttpTarget>>>,
     /// Whether this one answers others.
@@ -115,6 +117,7 @@ impl Replicas {
             store,
             serving: watch::Sender::default(),
             read_at: Mutex::default(),
+            asked: tokio::sync::Mutex::default(),
             link: OnceCell::new(),
             targets: Mutex::default(),
             listens: AtomicBool::new(false),
@@ -247,9 +250,13 @@ impl Replicas {
     }
 
     /// Reads them, unless that was a moment ago: whoever makes ids up costs the store no more than that.
-    async fn read_again(&self) -> bool {
-        let is_due = self.read_at.lock().is_none_or(|at| at.elapsed() >= READ_AGAIN);
-        is_due && self.read().await.is_ok()
+    async fn read_again(&self) {
+        let mut asked = self.asked.lock().await;
+        let is_due = |at: Instant| at.elapsed() >= READ_AGAIN;
+        if asked.is_none_or(is_due) && self.read_at.lock().is_none_or(is_due) {
+            drop(self.read().await);
+            *asked = Some(Instant::now());
+        }
     }
 
     /// Forgets the gateways that the store has no more, unless they answer: one that is cut off from the store alone still
@@ -314,7 +321,8 @@ impl Replicas {
         let known = |serving: &HashMap<String, SeenReplica>| serving.get(id).map(|seen| seen.address.clone());
         let mut address = known(&self.serving.borrow());
         // One that has just begun is not known yet.
-        if address.is_none() && self.read_again().await {
+        if address.is_none() {
+            self.read_again().await;
             address = known(&self.serving.borrow());
         }
         Some(Replica { id: id.to_owned(), address: address? })
@@ -363,7 +371,13 @@ impl Replicas {
             tries.next();
             return match sent {
                 // Its port is closed, so the process that had it has ended, and no other one takes it over.
-                Err(why) if why.is_refused() && tries.is_empty() => Err(ReplicaError::Gone),
+                Err(why) if why.is_refused() && tries.is_empty() => {
+                    if self.me.address.is_empty() {
+                        // Nobody else finds out that the process before has ended.
+                        self.serving.send_if_modified(|serving| serving.remove(&to.id).is_some());
+                    }
+                    Err(ReplicaError::Gone)
+                }
                 Err(why) if why.may_have_run() => Err(ReplicaError::BrokenOff(why)),
                 // A process that ends closes its connections before its port, and that before the next one opens it.
                 Err(why) if why != http::Error::ConnectTimeout && !tries.is_empty() => {

@@ -220,10 +220,17 @@ async fn a_call_that_has_waited_for_too_long_ends_and_says_so() {
 
 #[tokio::test]
 async fn a_question_of_a_call_of_the_process_before_is_answered_through_the_next_one() {
-    let peer = Peer::fixture("legacy").await;
-    for (path, tool) in [("/mcp/fixture", "test_elicitation"), ("/mcp", "fixture__test_elicitation")] {
-        let config = peer.config("fixture");
-        let mut old = Gateway::start_at(free_port(), &config).await;
+    let server = Peer::fixture("legacy").await;
+    let peer = server.config("fixture");
+    // It would start beside the file of its configuration, and each gateway of a test has a file of its own.
+    let process = format!("{}cwd = \"/\"\n", Launch::fixture("legacy").config("fixture"));
+    for (config, path, tool) in [
+        (&peer, "/mcp/fixture", "test_elicitation"),
+        (&peer, "/mcp", "fixture__test_elicitation"),
+        (&process, "/mcp/fixture", "test_elicitation"),
+        (&process, "/mcp", "fixture__test_elicitation"),
+    ] {
+        let mut old = Gateway::start_at(free_port(), config).await;
         old.healthy(&["fixture"]).await;
         let client = Client::legacy_at(old.address(), path, LEGACY, &json!({ "elicitation": {} })).await;
         let asks = json!({ "name": tool, "arguments": { "message": "who?" } });
@@ -235,7 +242,7 @@ async fn a_question_of_a_call_of_the_process_before_is_answered_through_the_next
                 break message["id"].clone();
             }
         };
-        let new = old.upgrade(&config);
+        let new = old.upgrade(config);
         old.signal(Signal::QUIT);
         let new = new.await;
         let given = json!({ "action": "accept", "content": { "username": "ada", "email": "ada@example.com" } });
@@ -272,9 +279,16 @@ async fn a_call_of_the_process_before_is_cancelled_and_resumed_through_the_next_
     assert_eq!(new.send(client.post(cancel.to_string())).await.status, 202);
     assert!(held.await.unwrap().is_empty(), "a cancelled call has no answer");
     drop(events);
-    let rest = listen(&new, &client, Some(&seen)).await.events();
+    old.logs("running calls may finish").await;
+    // Nobody has a stream of it by now, and it goes on.
+    assert!(listen(&new, &client, Some(&seen)).await.events().messages().await.is_empty());
     stub.release(3);
-    let rest = rest.messages().await;
+    let rest = loop {
+        let rest = listen(&new, &client, Some(&seen)).await.events().messages().await;
+        if rest.len() == 3 {
+            break rest;
+        }
+    };
     assert_eq!(rest[2]["result"]["content"][0]["text"], "the end", "{rest:?}");
     assert_eq!(old.end().await.code(), Some(0), "{}", old.log());
     // What the upstream knows of the client it knows still.

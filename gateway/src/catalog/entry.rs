@@ -1,6 +1,9 @@
 //! What the catalog holds of one upstream.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio::sync::Notify;
 use weir_mcp::Era;
@@ -19,18 +22,31 @@ pub(super) struct CatalogEntry {
     slots: Mutex<EraSlots>,
     /// What wakes the refresher of whichever era it speaks, and the one of the other era.
     pokes: [Notify; 2],
+    /// Whether what is known is of another server, which had the name before.
+    is_of_other: AtomicBool,
 }
 
 impl CatalogEntry {
     pub(super) fn new(upstream: &Arc<Upstream>) -> Self {
         let slots = Mutex::new(EraSlots::pending());
-        Self { upstream: Arc::clone(upstream), slots, pokes: Default::default() }
+        Self { upstream: Arc::clone(upstream), slots, pokes: Default::default(), is_of_other: AtomicBool::default() }
     }
 
     /// What stands for the same upstream under another configuration: what was known is on offer until it is asked.
     pub(super) fn succeeded_by(&self, upstream: &Arc<Upstream>) -> Self {
         let slots = Mutex::new(self.lock().succeeded());
-        Self { upstream: Arc::clone(upstream), slots, pokes: Default::default() }
+        let is_of_other = self.upstream.reach_digest() != upstream.reach_digest();
+        Self { upstream: Arc::clone(upstream), slots, pokes: Default::default(), is_of_other: is_of_other.into() }
+    }
+
+    /// Notes that it has been asked itself.
+    pub(super) fn note_asked(&self) {
+        self.is_of_other.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether what is known of it in an era, or in any, is good while it is away.
+    pub(super) fn outlasts(&self, era: Option<Era>) -> bool {
+        self.knows(era) && !self.is_of_other.load(Ordering::Relaxed)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, EraSlots> {

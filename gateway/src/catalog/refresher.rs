@@ -114,7 +114,8 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
                     upstream.observe(failed(&why, wanted, Instant::now() + pause));
                 }
                 reported = Some(why);
-                if !entry.knows(wanted) {
+                // Whoever can sign in is offered that instead.
+                if waiting.is_some() || !entry.outlasts(wanted) {
                     catalog.publish(&entry, FetchResult::Nothing { era: wanted, waiting });
                 }
                 pause
@@ -224,6 +225,7 @@ impl Refresher<'_> {
             self.upstream.note_opened(Opened { era, transport, tools: Some(tools), warnings: remarks, identity });
         }
         self.upstream.note_answer();
+        self.entry.note_asked();
         let news = before != UpstreamState::Healthy && self.upstream.status().state == UpstreamState::Healthy;
         if news {
             let (name, transport) = (self.upstream.name(), lease.channel.transport());

@@ -2,6 +2,8 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
+use tokio::time::timeout;
+
 use crate::{
     caller::Caller,
     credential::{CredentialManager, Replica, TokenStoreError},
@@ -35,7 +37,7 @@ pub(super) fn leave_sessions(
         let (app, proxy, manager) = (Arc::clone(&app), Arc::clone(&proxy), Arc::clone(&manager));
         let (running, limits) = (Arc::clone(&running), listen.limits());
         Box::pin(async move {
-            let reached = listen_to_next(&app, &proxy, &running, limits).await;
+            let reached = timeout(LEAVE, listen_to_next(&app, &proxy, &running, limits)).await.ok().flatten();
             leave(&proxy, &manager, reached.as_ref()).await;
         })
     }
@@ -80,7 +82,7 @@ async fn leave(proxy: &Proxy, manager: &CredentialManager, reached: Option<&Repl
         }
         Ok::<_, TokenStoreError>(())
     };
-    let left = tokio::time::timeout(LEAVE, leaving).await;
+    let left = timeout(LEAVE, leaving).await;
     if let Err(why) =
         left.map_err(|_| "the store takes too long".to_owned()).and_then(|left| left.map_err(|why| why.to_string()))
     {

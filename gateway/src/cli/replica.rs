@@ -120,6 +120,7 @@ impl ReplicaListener {
         let listener = loop {
             match self.secured().await {
                 Ok(listener) => break listener,
+                Err(_) if *ended.borrow() => return,
                 Err(why) => tracing::debug!("other gateways cannot reach this one yet: {why:#}"),
             }
             tokio::time::sleep(AGAIN).await;
@@ -212,6 +213,14 @@ pub(super) fn processes(config: &Config, manager: &CredentialManager) -> Option<
 pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: ReplicaSlot) {
     let Some(RunningReplica { stop, serving }) = running.lock().take() else { return };
     let mut leaves = JoinSet::new();
+    let answers_come = proxy.is_replaced()
+        || match proxy.registry() {
+            Some(registry) => {
+                let others = tokio::time::timeout(AGAIN, registry.replicas().others()).await;
+                others.is_ok_and(|others| !others.is_empty())
+            }
+            None => false,
+        };
     let leaving = async {
         loop {
             for session in proxy.sessions().take_if(|session| session.is_shared() && !session.is_busy()) {
@@ -221,7 +230,8 @@ pub(super) async fn drain(proxy: &Arc<Proxy>, limit: Duration, running: ReplicaS
             while leaves.try_join_next().is_some() {}
             let left = proxy.sessions().list().iter().all(|session| !session.is_shared());
             let runs_copies = proxy.registry().is_some_and(|registry| registry.runs_copies());
-            if leaves.is_empty() && left && !runs_copies && !proxy.is_waited_for() {
+            let is_waited_for = answers_come && proxy.is_waited_for();
+            if leaves.is_empty() && left && !runs_copies && !is_waited_for {
                 break;
             }
             tokio::time::sleep(LOOK).await;

@@ -180,10 +180,8 @@ async fn serve(
     let running = Arc::new(Mutex::new(gateways.map(start)));
     let leave = leave_sessions((&app, &proxy), manager, &running, &settings.listen);
     let (listening, listened) = (Arc::clone(&settings.listen), Arc::clone(&settings.listen));
-    let replaced = Arc::clone(&proxy);
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets), leave, move || {
         listening.close_after_answers();
-        replaced.hand_over();
     });
     let at = (config.file.as_path(), format!("{root}/mcp"));
     let admin = Arc::new(Admin::new(Arc::clone(&app), Arc::clone(manager), at, (reload, reload_failure)));
@@ -199,6 +197,9 @@ async fn serve(
         notify::stopping();
     }
     tracing::info!("stopping: running calls may finish, new ones are refused");
+    if is_replaced {
+        proxy.hand_over();
+    }
     app.drain();
     // The process that takes over may have the address.
     if let Some(shutdown) = port {

@@ -107,6 +107,12 @@ impl Proxy {
                 }
                 Err(why) => return Err(trouble(why.to_string())),
             };
+            if session.has_come_over() {
+                // The process before may have its stream yet, for some seconds.
+                self.forward(session, upstream, channel, None);
+                session.forwarders.settled(upstream.key()).await;
+                return Ok(());
+            }
             let (tell, told) = oneshot::channel();
             self.forward(session, upstream, channel.clone(), Some(tell));
             match told.await {

@@ -261,7 +261,7 @@ impl Proxy {
         if let Some(registry) = &self.registry {
             registry.leave(session, &self.sessions).await;
         }
-        let is_left = self.registry.is_some() || self.is_replaced();
+        let is_left = self.registry.is_some() || (self.is_replaced() && session.is_handed_over());
         self.close_session(session, |channel| !is_left || channel.travels().is_none()).await;
     }
 

@@ -144,6 +144,9 @@ impl Outlet<'_> {
         draining: &mut watch::Receiver<bool>,
     ) -> StreamEnd {
         let (mut over, ends) = (None, self.exchange.ends());
+        let of = session.as_ref().map(|(session, _)| Arc::clone(session));
+        // Its client comes back for it through the process that has taken over.
+        let goes_on = || of.as_ref().is_some_and(|session| session.is_handed_over());
         if let Some((session, start)) = session {
             let ended = match start {
                 StreamStart::Held => self.hold(stream, &session).await,
@@ -171,7 +174,9 @@ impl Outlet<'_> {
                 item = stream.next() => if let Some(ended) = self.pass_on(item, stream).await {
                     return ended;
                 },
-                () = turns_true(draining), if stream.is_endless() || !self.is_here => return self.close(stream.close()).await,
+                () = turns_true(draining), if stream.is_endless() || !(self.is_here || goes_on()) => {
+                    return self.close(stream.close()).await;
+                }
                 () = task::or_never(over.as_mut().map(turns_true)), if !self.is_here => return StreamEnd::Gone,
                 () = self.exchange.gone(), if self.is_here => if !self.lose().await {
                     return StreamEnd::Gone;

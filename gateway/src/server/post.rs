@@ -235,8 +235,8 @@ impl App {
         {
             match self.stream_of_copy(&session, exchange).await {
                 Some(Whereabouts::Answered) => return None,
-                Some(Whereabouts::Refused(answer)) => return Some(*answer),
-                Some(Whereabouts::Here(_)) | None => {}
+                Some(Whereabouts::Refused(answer)) if !session.streams.knows(last) => return Some(*answer),
+                Some(Whereabouts::Refused(_) | Whereabouts::Here(_)) | None => {}
             }
             if let Some(registry) = self.proxy.registry().filter(|_| !session.streams.knows(last)) {
                 registry.read_stream(&session, stream).await;

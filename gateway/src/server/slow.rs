@@ -104,7 +104,9 @@ async fn streamed(
                 is_here = exchange.write(Bytes::from_static(KEEP_ALIVE)).await;
             }
             () = events::turns_true(&mut over), if !is_here => return Answer::empty(CLIENT_GONE),
-            () = events::turns_true(&mut draining), if !is_here => return Answer::empty(CLIENT_GONE),
+            () = events::turns_true(&mut draining), if !is_here && !session.is_handed_over() => {
+                return Answer::empty(CLIENT_GONE);
+            }
         }
     };
     let keep = KeepStream::Begun(SessionHold::new(session), Box::new(writer));

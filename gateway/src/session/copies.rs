@@ -26,7 +26,7 @@ use crate::{
     upstream::Upstream,
 };
 
-use super::{Session, SessionHold, stored::StoredChannel};
+use super::{Endpoint, Session, SessionHold, stored::StoredChannel};
 
 /// How many copies there may be, of all principals and of one.
 const COPIES: Shares = Shares { total: 4096, principal: 512, upstream: usize::MAX };
@@ -58,6 +58,10 @@ pub(super) struct CopyState {
     owner: Mutex<Option<Arc<Replica>>>,
     /// Whether that is being told that calls run.
     tells: AtomicBool,
+    /// Whether it has come from the process before, which may run calls of it yet.
+    has_come_over: bool,
+    /// Whether it was written for the process that takes over.
+    is_handed_over: AtomicBool,
     /// What is not to be tried with this copy again.
     elsewhere: Mutex<BTreeSet<Box<str>>>,
     /// The upstreams as the record had them, from which this copy was made.
@@ -79,6 +83,11 @@ impl CopyState {
     pub(super) fn with(gateways: Vec<Replica>) -> Self {
         let gateways = gateways.into_iter().map(|gateway| (gateway, None)).collect();
         Self { gateways: Mutex::new(gateways), ..Self::default() }
+    }
+
+    /// Of one that has come from the process before.
+    pub(super) fn come_over(self) -> Self {
+        Self { has_come_over: true, ..self }
     }
 }
 
@@ -222,8 +231,7 @@ impl Session {
 
     /// Whether a message is about something that this session does not have, and a copy of it may.
     pub fn is_for_copies(&self, message: &Message) -> bool {
-        // The process before has asked with numbers of this session's own.
-        let elsewhere = |id| is_of_copy(id) || (!self.has_asked(id) && !self.copying.gateways.lock().is_empty());
+        let elsewhere = |id| is_of_copy(id) || self.may_be_of_before(id);
         match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => message.id().is_some_and(elsewhere),
             (Kind::Notification, method::PROGRESS) => message.progress_token().is_some_and(elsewhere),
@@ -234,11 +242,46 @@ impl Session {
         }
     }
 
-    /// Whether a message is about something that this copy has.
+    /// Whether the process before may have asked what is called so.
+    fn may_be_of_before(&self, id: &[u8]) -> bool {
+        self.copying.has_come_over
+            && match &self.endpoint {
+                // Questions have the ids that their upstream gave them. It has one session, or one for each process.
+                Endpoint::One(upstream) => self.channels.get(upstream).is_none(),
+                Endpoint::Merged(_) => !self.has_asked(id),
+            }
+    }
+
+    /// Whether something may have been asked here that is called so.
+    fn may_have_asked(&self, id: &[u8]) -> bool {
+        match &self.endpoint {
+            Endpoint::One(upstream) if !self.is_copy() => self.is_busy_at(upstream),
+            _ => self.has_asked(id),
+        }
+    }
+
+    /// Notes that it was written for the process that takes over.
+    pub(super) fn note_handed_over(&self) {
+        self.copying.is_handed_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was written for the process that takes over.
+    pub fn is_handed_over(&self) -> bool {
+        self.copying.is_handed_over.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has come from the process before.
+    pub const fn has_come_over(&self) -> bool {
+        self.copying.has_come_over
+    }
+
+    /// Whether a message that was passed on is about something that is here.
     pub fn concerns(&self, message: &Message) -> bool {
         match (message.kind(), message.method()) {
-            (Kind::Response | Kind::Error, _) => message.id().is_some_and(|id| self.has_asked(id)),
-            (Kind::Notification, method::PROGRESS) => message.progress_token().is_some_and(|id| self.has_asked(id)),
+            (Kind::Response | Kind::Error, _) => message.id().is_some_and(|id| self.may_have_asked(id)),
+            (Kind::Notification, method::PROGRESS) => {
+                message.progress_token().is_some_and(|id| self.may_have_asked(id))
+            }
             (Kind::Notification, method::CANCELLED) => {
                 message.request_id().is_some_and(|id| self.runs_at(id).is_some())
             }

@@ -76,6 +76,8 @@ pub struct ReplayStreams {
     /// The number of the session's own stream.
     first: u32,
     next: AtomicU32,
+    /// The first number of a stream that began here, where another process has begun some before.
+    untold_to: AtomicU32,
     left: AtomicUsize,
     own: Arc<ReplayLog>,
     answers: Mutex<ReplayAnswer>,
@@ -202,6 +204,7 @@ impl ReplayStreams {
             used,
             first,
             next: AtomicU32::new(1),
+            untold_to: AtomicU32::new(0),
             left: AtomicUsize::new(0),
             answers: Mutex::default(),
             known: AtomicBool::new(false),
@@ -275,7 +278,17 @@ impl ReplayStreams {
         let (stream, _) = parse(id)?;
         let answers = self.answers.lock();
         let log = answers.logs.iter().find(|log| log.stream == stream);
-        log.map_or_else(|| self.is_of_copy(stream), |log| log.lacks_answer()).then_some(stream)
+        let is_elsewhere =
+            log.map_or_else(|| self.is_of_copy(stream) || self.is_untold(stream), |log| log.lacks_answer());
+        is_elsewhere.then_some(stream)
+    }
+
+    /// Whether the process before may have begun a stream of this number after it told.
+    fn is_untold(&self, stream: u32) -> bool {
+        let begun_here = self.untold_to.load(Ordering::Relaxed);
+        let number = stream.wrapping_sub(self.first);
+        // The session's own stream has 0.
+        number > 0 && number < begun_here && begun_here - number <= UNTOLD
     }
 
     /// Whether a copy of the session has begun a stream of this number.
@@ -289,6 +302,7 @@ impl ReplayStreams {
         // The other process may have begun more than it could tell.
         let last = events.iter().map(number).filter(|number| *number < OF_COPIES).max().unwrap_or(0);
         self.next.store(last.wrapping_add(UNTOLD), Ordering::Relaxed);
+        self.untold_to.store(last.wrapping_add(UNTOLD), Ordering::Relaxed);
         self.add_written(events);
     }
 

@@ -38,6 +38,9 @@ const WATCHED: usize = 48 * 1024;
 /// How many sessions at upstreams go along.
 const CHANNELS: usize = 32;
 
+/// How many processes before may run calls of a session yet.
+const PROCESSES: usize = 4;
+
 /// How many bytes of the streams of a session go along to the next process of this gateway.
 const EVENTS: usize = 256 * 1024;
 
@@ -210,7 +213,8 @@ impl Sessions {
         let mut shares: HashMap<Arc<str>, usize> = HashMap::new();
         for session in self.list() {
             let Some(mut stored) = StoredSession::of(&session, by) else { continue };
-            // What runs here is for whoever takes over as what runs with a copy.
+            // What runs here is for whoever takes over as what runs with a copy. Older processes have ended by now.
+            stored.copies.drain(..stored.copies.len().saturating_sub(PROCESSES));
             stored.copies.extend(by.cloned());
             let share = shares.entry(Arc::clone(session.principal())).or_default();
             let fits = |line: &Zeroizing<Vec<u8>>| total + line.len() <= MOST && *share + line.len() <= SHARE;
@@ -223,6 +227,9 @@ impl Sessions {
                 left_out += 1;
                 continue;
             };
+            if by.is_some() {
+                session.note_handed_over();
+            }
             total += line.len();
             *share += line.len();
             match values.last_mut().filter(|value| value.len() < VALUE) {
@@ -250,6 +257,7 @@ impl Sessions {
         let restored = stored.filter_map(|mut stored| {
             let channels = stored.channels.take().and_then(|all| all.of(None)).unwrap_or_default();
             let session = self.restore(stored, &endpoint).ok().flatten()?;
+            let session = Session { copying: session.copying.come_over(), ..session };
             // The process before may ask yet, and counts on.
             session.ask_from(u64::from(getrandom::u32().ok()?) << 8);
             session.attach(&channels, &upstream);
