@@ -192,14 +192,12 @@ async fn serve(
     notify::ready();
 
     let is_replaced = has_to_end(&mut stop, handing_over, hangups).await?;
-    // What the service manager watches by now is the process that took the sockets.
-    if !is_replaced {
-        notify::stopping();
+    match is_replaced {
+        // What the service manager watches by now is the process that took the sockets.
+        true => proxy.hand_over(),
+        false => notify::stopping(),
     }
     tracing::info!("stopping: running calls may finish, new ones are refused");
-    if is_replaced {
-        proxy.hand_over();
-    }
     app.drain();
     // The process that takes over may have the address.
     if let Some(shutdown) = port {
