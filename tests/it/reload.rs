@@ -11,9 +11,9 @@ use rustix::process::Signal;
 use serde_json::json;
 use tokio::{io::AsyncReadExt, net::TcpStream};
 use weir_tests::client::answer;
-use weir_tests::peer::Launch;
+use weir_tests::peer::{Launch, free_port};
 use weir_tests::process::runs;
-use weir_tests::wait::until;
+use weir_tests::wait::{PATIENCE, until};
 use weir_tests::{Client, Gateway, Peer, Request, Stub, paths};
 
 /// The log's message after a reload, as JSON writes it.
@@ -26,6 +26,31 @@ pub(crate) async fn reload(gateway: &Gateway, config: &str) {
     gateway.configure(config);
     gateway.signal(Signal::HUP);
     until("the configuration is reloaded", || gateway.log().matches(RELOADED).count() > before).await;
+}
+
+#[tokio::test]
+async fn lists_stay_while_their_upstream_is_away_unless_its_name_leads_to_another_server() {
+    let peer = Peer::fixture("modern").await;
+    let gateway = Gateway::start(&peer.config("fixture")).await;
+    gateway.healthy(&["fixture"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let tools = client.tools().await;
+    assert!(tools.contains(&"fixture__test_simple_text".to_owned()), "{tools:?}");
+    let away = peer.config("fixture");
+    peer.kill();
+    gateway.logs("upstream cannot be reached").await;
+    assert_eq!(client.tools().await, tools);
+    // Another time limit makes it no other server.
+    reload(&gateway, &format!("{away}timeouts.connect = \"3s\"\n")).await;
+    until("it is tried again", || gateway.log().matches("upstream cannot be reached").count() > 1).await;
+    assert_eq!(client.tools().await, tools);
+    let nobody = format!("[upstreams.fixture]\nurl = \"http://127.0.0.1:{}/mcp\"\n", free_port());
+    reload(&gateway, &nobody).await;
+    until("the other server is tried", || gateway.log().matches("upstream cannot be reached").count() > 2).await;
+    let end = Instant::now() + PATIENCE;
+    while !client.tools().await.is_empty() {
+        assert!(Instant::now() < end, "{:?}", client.tools().await);
+    }
 }
 
 #[tokio::test]
