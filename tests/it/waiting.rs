@@ -1,6 +1,7 @@
 //! What is listed of upstreams that wait for a login: a tool that leads to it, for those who can give it.
 
 use serde_json::{Value, json};
+use weir_tests::terminal::{auth, ended};
 use weir_tests::{Authority, Browser, Client, Gateway, Issuer, Stub, wait::until};
 
 const AUDIENCE: &str = "https://weir.example/mcp";
@@ -48,6 +49,13 @@ async fn a_tool_leads_to_the_sign_in_until_there_is_one() {
         assert!(told["isError"] == false && text(&told).contains("Signed in at `github`"), "{told}");
     }
     assert!(stub.asked("tools/call").is_empty(), "it is no tool of the upstream");
+
+    let (code, said) = ended(auth(&gateway, &["logout", "github"])).await;
+    assert_eq!(code, Some(0), "{said}");
+    while stream.next_message().await.unwrap()["method"] != "notifications/tools/list_changed" {}
+    for client in [&legacy, &modern] {
+        assert_eq!(client.tools().await, ["github__sign_in"]);
+    }
 }
 
 #[tokio::test]
