@@ -50,9 +50,12 @@ struct Arguments {
     /// Length of each measured window; a quarter of it goes before as warm-up [default: 0.4, quick: 0.25]
     #[arg(long, value_name = "N")]
     seconds: Option<f64>,
-    /// How often each subject has its turn; the median counts
+    /// How often each subject has its turn after a start; the median counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// How often all subjects start: two processes of one program differ by some percent, wherever they lie in memory
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    starts: u32,
     /// Count instructions with valgrind instead of CPU time, and leave the profiles in DIR
     #[arg(long, value_name = "DIR")]
     instructions: Option<PathBuf>,

@@ -19,9 +19,11 @@ pub(crate) async fn all(arguments: &Arguments, place: &Place, upstream: &Process
     for era in [Era::Legacy, Era::Modern] {
         for (tools, workloads) in GROUPS {
             let mut blocks = blocks(arguments, place, era, workloads);
-            let entrants = start(place, &blocks, era, *tools).await;
-            for block in &mut blocks {
-                take_turns(arguments, place, &entrants, upstream, block).await;
+            for _ in 0..arguments.starts {
+                let entrants = start(place, &blocks, era, *tools).await;
+                for block in &mut blocks {
+                    take_turns(arguments, place, &entrants, upstream, block).await;
+                }
             }
             cells.extend(blocks.into_iter().flatten());
         }

@@ -61,6 +61,8 @@ pub(crate) struct Row {
     cpu: f64,
     cpu_least: f64,
     cpu_most: f64,
+    /// The CPU of a call in each round.
+    cpu_rounds: Vec<f64>,
     times_floor: Option<f64>,
     /// Where Weir does something besides: how that compares to the same call without it.
     times_without: Option<f64>,
@@ -109,6 +111,7 @@ pub(crate) fn rows(cells: &[Cell], floor: &str, without: impl Fn(&str) -> Option
             cpu,
             cpu_least: all().reduce(f64::min).unwrap_or(0.0),
             cpu_most: all().reduce(f64::max).unwrap_or(0.0),
+            cpu_rounds: all().collect(),
             times_floor: times(cell, floor),
             times_without: without(cell.subject).and_then(|subject| times(cell, subject)),
             failed: cell.failure.is_some(),
