@@ -25,6 +25,9 @@ pub static PROCESS_STARTS: Counters = Counters::new();
 /// The processes of an upstream that ended by themselves.
 pub static PROCESS_EXITS: Counters = Counters::new();
 
+/// The calls that would be traced if there were fewer.
+pub static CALLS_NOT_TRACED: AtomicU64 = AtomicU64::new(0);
+
 /// The events of streams that a shared store has no copy of.
 pub static EVENTS_NOT_COPIED: AtomicU64 = AtomicU64::new(0);
 

@@ -87,9 +87,7 @@ struct Signal {
 impl TelemetrySettings {
     /// Puts a configuration in force; without one nothing is traced and nothing is sent.
     pub fn apply(&self, config: Option<TelemetryConfig>) {
-        let traced = config.as_ref().filter(|config| config.traces.is_some());
-        let (parent_based, principal) = traced.map_or((true, false), |config| (config.parent_based, config.principal));
-        sample(traced.map(|config| config.sample), parent_based, principal);
+        sample(config.as_ref().filter(|config| config.traces.is_some()));
         export_log(config.as_ref().is_some_and(|config| config.logs.is_some()));
         self.0.send_if_modified(|now| std::mem::replace(now, config.clone()) != config);
     }

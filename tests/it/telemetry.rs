@@ -402,7 +402,8 @@ async fn a_refused_request_holds_up_no_other() {
 async fn a_flood_of_calls_waits_for_no_collector() {
     let (collector, stub) = tokio::join!(Collector::start(), Stub::start());
     collector.stall();
-    let gateway = Gateway::start(&(traces(&collector) + &stub.config("stub"))).await;
+    let settings = traces(&collector) + "traces_per_second = 1_000_000\n" + &stub.config("stub");
+    let gateway = Gateway::start(&settings).await;
     let client = Client::legacy_at(gateway.address(), "/mcp", "2025-03-26", &json!({})).await;
     echo(&client).await;
     until("the collector is asked", || collector.asked() > 0).await;

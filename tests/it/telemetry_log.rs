@@ -1,5 +1,7 @@
 //! The log at a collector of OpenTelemetry, and who decides which calls are traced.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 use weir_tests::collector::{Collector, attribute};
 use weir_tests::wait::{until, until_some};
@@ -86,4 +88,32 @@ async fn clients_do_not_decide_what_is_traced_where_the_configuration_does() {
     call_in(&client, "01").await;
     let sent = stub.asked("tools/call")[1].header("traceparent").unwrap().to_owned();
     assert_eq!(sent, format!("00-{TRACE}-b7ad6b7169203331-01"), "as it came: Weir has no span of it");
+}
+
+#[tokio::test]
+async fn clients_cannot_have_more_calls_traced_than_may_be() {
+    const MOST: usize = 3;
+    let (collector, stub) = tokio::join!(Collector::start(), Stub::start());
+    let endpoint = collector.endpoint();
+    let settings = format!("[telemetry.otlp]\nendpoint = {endpoint:?}\nmetrics = false\ntraces_per_second = {MOST}\n");
+    let gateway = Gateway::start(&(settings + &stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let began = Instant::now();
+    for _ in 0..50 {
+        call_in(&client, "01").await;
+    }
+    let most = MOST + MOST * usize::try_from(began.elapsed().as_secs() + 1).unwrap();
+    let asked = stub.asked("tools/call");
+    let untraced = format!("00-{TRACE}-b7ad6b7169203331-01");
+    let passed_on = asked.iter().filter(|call| call.header("traceparent") == Some(&*untraced)).count();
+    assert!((50 - most.min(50)..=50 - MOST).contains(&passed_on), "{passed_on} are not traced, at most {most} are");
+    let metrics = gateway.metrics();
+    let counted = metrics.lines().find(|line| line.starts_with("weir_calls_not_traced_total")).unwrap();
+    assert!(counted.ends_with(&format!(" {passed_on}")), "{counted}");
+    let of_calls = || {
+        let all = collector.spans();
+        all.iter().filter(|span| span["kind"] == 2 && attribute(span, "gen_ai.tool.name") == "stub__echo").count()
+    };
+    until("the others are traced", || of_calls() == 50 - passed_on).await;
 }

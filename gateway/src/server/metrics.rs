@@ -23,7 +23,8 @@ use tokio::runtime::Handle;
 
 use crate::{
     counters::{
-        Counters, EVENTS_NOT_COPIED, LIMITS_REACHED, LIST_REFRESHES, PROCESS_EXITS, PROCESS_STARTS, TOKEN_RENEWALS,
+        CALLS_NOT_TRACED, Counters, EVENTS_NOT_COPIED, LIMITS_REACHED, LIST_REFRESHES, PROCESS_EXITS, PROCESS_STARTS,
+        TOKEN_RENEWALS,
     },
     http::HeaderValue,
     quota::Quota,
@@ -145,6 +146,11 @@ impl Scrape {
         limits(to, &quotas)?;
         for (name, help, count) in [
             ("spans_dropped", "Spans that no collector got", SPANS.dropped()),
+            (
+                "calls_not_traced",
+                "Calls that are not traced because there are too many",
+                CALLS_NOT_TRACED.load(Relaxed),
+            ),
             ("logs_dropped", "Records of the log that no collector got", LOGS.dropped()),
             (
                 "replay_events_not_copied",

@@ -1,17 +1,13 @@
 //! The span of a call, and one for each attempt at its upstream.
 //!
 //! Names are those of OpenTelemetry's semantic conventions for MCP (gen-ai/mcp, in development) where they have one, and
-//! begin with `weir.` otherwise. The decision to trace a call is made once, when it begins: that of the client where it
-//! sends a trace context and the configuration lets it decide, else by chance. A call that is not traced has no [`CallSpan`].
+//! begin with `weir.` otherwise. A call that is not traced has no [`CallSpan`].
 
 use std::{
     borrow::Cow,
     cell::RefCell,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
-    time::SystemTime,
+    sync::Arc,
+    time::{Instant, SystemTime},
 };
 
 use bytes::Bytes;
@@ -24,6 +20,7 @@ use super::{
     export_queue::SPANS,
     otlp::{CLIENT, SERVER, SpanWriter, number_head, text_head},
     printable,
+    sampling::{is_sampled, with_principal},
 };
 
 /// How many attempts of one call are recorded. A call asks its client a few times, and sends again a few times each.
@@ -31,15 +28,6 @@ const ATTEMPTS: usize = 64;
 
 /// How much of a message is recorded, in bytes.
 const MESSAGE: usize = 512;
-
-/// Which share of the calls is traced that clients do not decide of, in 1/2³², and one more; zero if no call is traced.
-static SAMPLE: AtomicU64 = AtomicU64::new(0);
-
-/// Whether a client that sends a trace context decides of its calls.
-static PARENT_BASED: AtomicBool = AtomicBool::new(true);
-
-/// Whether spans say who called.
-static WITH_PRINCIPAL: AtomicBool = AtomicBool::new(false);
 
 /// A call that is traced.
 #[derive(Debug)]
@@ -77,23 +65,11 @@ struct AttemptFailure {
     why: String,
 }
 
-/// From now on traces a share of the calls, in 1/2³²; with none no call is traced. With `parent_based` that is the share of
-/// calls without a trace context, and of the others those whose client records them.
-pub fn sample(share: Option<u64>, parent_based: bool, with_principal: bool) {
-    WITH_PRINCIPAL.store(with_principal, Relaxed);
-    PARENT_BASED.store(parent_based, Relaxed);
-    SAMPLE.store(share.map_or(0, |share| share + 1), Relaxed);
-}
-
 impl CallSpan {
     /// The span of a call that begins now; none if the call is not traced.
     #[must_use]
-    pub fn begin(parent: Option<&TraceParent>, call: CallId) -> Option<Arc<Self>> {
-        let share = SAMPLE.load(Relaxed).checked_sub(1)?;
-        let is_sampled = match parent {
-            Some(parent) if PARENT_BASED.load(Relaxed) => parent.is_sampled(),
-            _ => u64::from(call.chance()) < share,
-        };
+    pub fn begin(parent: Option<&TraceParent>, call: CallId, now: Instant) -> Option<Arc<Self>> {
+        let is_sampled = is_sampled(parent, call, now);
         let context = is_sampled.then(|| parent.map_or_else(TraceParent::root, TraceParent::child))??;
         Some(Arc::new(Self { context, start: SystemTime::now(), progress: Mutex::default() }))
     }
@@ -295,7 +271,7 @@ fn put_client(span: &mut SpanWriter<'_>, record: &CallRecord<'_>, address: Optio
         }
         None => span.text(text_head!("network.transport"), "pipe"),
     }
-    if let Some(principal) = record.principal.filter(|_| WITH_PRINCIPAL.load(Relaxed)) {
+    if let Some(principal) = record.principal.filter(|_| with_principal()) {
         span.text(text_head!("user.id"), &principal.subject);
     }
 }

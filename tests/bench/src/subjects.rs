@@ -87,12 +87,12 @@ const TRACED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
 [telemetry.otlp]
 endpoint = "${env:WEIR_BENCH_COLLECTOR}""#;
 
-/// One call in ten is traced.
-const TENTH_TRACED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
+/// Each call is traced, however many there are.
+const EACH_TRACED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
 
 [telemetry.otlp]
 endpoint = "${env:WEIR_BENCH_COLLECTOR}"
-sample = 0.1"#;
+traces_per_second = 1_000_000"#;
 
 /// Ten rules with a condition each: about the caller, about the call, about its arguments. The last one allows.
 const TEN_RULES: &str = r#"
@@ -150,8 +150,8 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "weir, audit", kind: Kind::Weir { settings: AUDITED, path: ENDPOINT, prefix: "" } },
     Subject { name: "weir, metrics and traces", kind: Kind::Weir { settings: TRACED, path: ENDPOINT, prefix: "" } },
     Subject {
-        name: "weir, metrics and a tenth traced",
-        kind: Kind::Weir { settings: TENTH_TRACED, path: ENDPOINT, prefix: "" },
+        name: "weir, metrics and each call traced",
+        kind: Kind::Weir { settings: EACH_TRACED, path: ENDPOINT, prefix: "" },
     },
     Subject {
         name: "weir, shipped policies, all at /mcp",
@@ -220,10 +220,8 @@ impl Place {
 pub(crate) fn without(subject: &str) -> Option<&'static str> {
     let path = match SUBJECTS.iter().find(|known| known.name == subject)?.kind {
         Kind::WeirTranslating { path, .. } | Kind::Weir { settings: OAUTH, path, .. } => path,
-        Kind::WeirProving { rules: "" } | Kind::Weir { settings: AUDITED | TRACED | TENTH_TRACED, .. } => ENDPOINT,
-        Kind::WeirDeciding { .. } | Kind::WeirShared { .. } => ENDPOINT,
-        // What rules cost beside the check of a token.
-        Kind::WeirProving { .. } => return Some("weir, [auth]"),
+        Kind::Weir { settings: AUDITED | TRACED | EACH_TRACED, .. } => ENDPOINT,
+        Kind::WeirProving { .. } | Kind::WeirDeciding { .. } | Kind::WeirShared { .. } => ENDPOINT,
         _ => return None,
     };
     let same = |kind: Kind| matches!(kind, Kind::Weir { settings: SHIPPED, path: at, .. } if at == path);

@@ -3,7 +3,7 @@
 use crate::config::quantity::Period;
 use crate::config::read::table;
 use crate::config::string::TemplateString;
-use crate::config::value::{NamedValues, Share};
+use crate::config::value::{Count, NamedValues, Share};
 
 table! {
     /// Send traces, metrics and the log to a collector of OpenTelemetry.
@@ -31,6 +31,8 @@ table! {
         /// Whether a client that sends a trace context decides whether its calls are traced. With `false`, `sample` counts for
         /// every call, and clients cannot make Weir record more. Default: `true`.
         parent_based: bool,
+        /// How many calls are traced in a second at most, whoever wants it. The others are counted. Default: 1000.
+        traces_per_second: Count,
         /// Whether a span has the subject of its caller (`user.id`). Default: `false`.
         principal: bool,
         /// Whether metrics are sent. Default: `true`.

@@ -1,0 +1,115 @@
+//! Which calls are traced. It is decided once, when a call begins: by its client where that sends a trace context and the
+//! configuration lets it decide, else by chance. Beyond so many in a second no call is traced, whoever wants it.
+
+use std::{
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{config::TelemetryConfig, counters::CALLS_NOT_TRACED};
+
+use super::{CallId, TraceParent};
+
+/// Which share of the calls is traced that clients do not decide of, in 1/2³², and one more; zero if no call is traced.
+static SAMPLE: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a client that sends a trace context decides of its calls.
+static PARENT_BASED: AtomicBool = AtomicBool::new(true);
+
+/// Whether spans say who called.
+static WITH_PRINCIPAL: AtomicBool = AtomicBool::new(false);
+
+/// How many calls are traced in a second.
+static PACE: TracePace = TracePace::new();
+
+/// From now on traces the calls that a configuration wants; without one no call.
+pub fn sample(config: Option<&TelemetryConfig>) {
+    if let Some(config) = config {
+        WITH_PRINCIPAL.store(config.principal, Relaxed);
+        PARENT_BASED.store(config.parent_based, Relaxed);
+        PACE.set(config.traces_per_second);
+    }
+    SAMPLE.store(config.map_or(0, |config| config.sample + 1), Relaxed);
+}
+
+/// Whether spans say who called.
+pub(super) fn with_principal() -> bool {
+    WITH_PRINCIPAL.load(Relaxed)
+}
+
+/// Whether a call is traced that begins now.
+pub(super) fn is_sampled(parent: Option<&TraceParent>, call: CallId, now: Instant) -> bool {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let Some(share) = SAMPLE.load(Relaxed).checked_sub(1) else { return false };
+    let is_wanted = match parent {
+        Some(parent) if PARENT_BASED.load(Relaxed) => parent.is_sampled(),
+        _ => u64::from(call.chance()) < share,
+    };
+    if is_wanted && !PACE.take(now.saturating_duration_since(*BEGAN)) {
+        CALLS_NOT_TRACED.fetch_add(1, Relaxed);
+        return false;
+    }
+    is_wanted
+}
+
+/// So many in a second: as many at once, and the next ones evenly. It is the algorithm of [`crate::rate`] for one key, without
+/// a lock. Times are in nanoseconds.
+struct TracePace {
+    /// What each takes of a second.
+    each: AtomicU64,
+    /// When all that was taken is given back.
+    full_at: AtomicU64,
+}
+
+impl TracePace {
+    const fn new() -> Self {
+        Self { each: AtomicU64::new(0), full_at: AtomicU64::new(0) }
+    }
+
+    fn set(&self, per_second: usize) {
+        let each = Duration::from_secs(1) / u32::try_from(per_second.max(1)).unwrap_or(u32::MAX);
+        self.each.store(nanoseconds(each), Relaxed);
+    }
+
+    /// Takes one; false if there are too many.
+    fn take(&self, now: Duration) -> bool {
+        let (now, each) = (nanoseconds(now), self.each.load(Relaxed));
+        let latest = now + nanoseconds(Duration::from_secs(1));
+        let next = |full_at: u64| Some(full_at.max(now) + each).filter(|next| *next <= latest);
+        self.full_at.fetch_update(Relaxed, Relaxed, next).is_ok()
+    }
+}
+
+/// Of times since the start of the process, which is less than centuries ago.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_are_taken_at_once_as_in_a_second_and_the_next_ones_evenly() {
+        let (pace, at) = (TracePace::new(), Duration::from_millis);
+        pace.set(100);
+        let take = |tries: usize, now| (0..tries).filter(|_| pace.take(now)).count();
+        assert_eq!(take(1000, at(5)), 100);
+        assert_eq!(take(10, at(14)), 0);
+        assert_eq!(take(10, at(15)), 1);
+        assert_eq!((16..1016).filter(|now| pace.take(at(*now))).count(), 100);
+        assert_eq!(take(1000, at(60_000)), 100, "no more after a pause");
+        pace.set(1000);
+        assert_eq!(take(1000, at(60_500)), 500, "a change counts at once");
+    }
+
+    #[test]
+    fn a_high_number_is_no_limit() {
+        let pace = TracePace::new();
+        pace.set(usize::MAX);
+        assert!((0..100_000).all(|_| pace.take(Duration::ZERO)));
+    }
+}
