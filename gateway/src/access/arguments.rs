@@ -2,12 +2,9 @@
 
 use std::{
     borrow::Cow,
+    cell::{Cell, OnceCell},
     collections::{BTreeSet, HashMap, HashSet},
     fmt,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
 };
 
 use cel::common::{
@@ -28,6 +25,9 @@ const MOST_VALUES: u64 = 50_000;
 /// How many bytes of a text are looked at in the time that a value takes.
 const BYTES: usize = 64;
 
+/// Up to so many bytes the usual check of a text is the faster one.
+const SHORT: usize = 512;
+
 /// How many members of the arguments are found one after the other: so few need no table.
 const FEW: usize = 16;
 
@@ -35,37 +35,36 @@ const FEW: usize = 16;
 pub(super) struct Arguments<'a> {
     raw: &'a [u8],
     /// With their size; none if they cannot be judged.
-    read: OnceLock<Option<(ReadArguments<'a>, u64)>>,
-    steps: AtomicU64,
+    read: OnceCell<Option<(ReadArguments<'a>, u64)>>,
+    steps: Cell<u64>,
 }
 
 impl<'a> Arguments<'a> {
     /// `raw` is JSON that has been checked, as a part of each message is.
     pub(super) const fn new(raw: &'a [u8]) -> Self {
-        Self { raw, read: OnceLock::new(), steps: AtomicU64::new(0) }
+        Self { raw, read: OnceCell::new(), steps: Cell::new(0) }
     }
 
     /// Whether a condition may look at them. Not if they cannot be judged, or if that would take too long.
     pub(super) fn may_be_judged_by(&self, condition: &Condition) -> bool {
         let Some((_, size)) = self.read() else { return false };
-        let steps = condition.steps(*size);
-        self.steps.fetch_add(steps.min(MOST_STEPS), Ordering::Relaxed).saturating_add(steps) <= MOST_STEPS
+        let steps = self.steps.get().saturating_add(condition.steps(*size));
+        self.steps.set(steps);
+        steps <= MOST_STEPS
     }
 
     /// What conditions see; nothing if it cannot be judged.
     pub(super) fn value(&self) -> Option<&(dyn Val + 'a)> {
         match &self.read()?.0 {
             ReadArguments::Few(members, value) => Some(&**value.get_or_init(|| map(members.clone()))),
-            ReadArguments::Value(value) => Some(value.seen()),
+            ReadArguments::Value(value) => Some(&**value),
         }
     }
 
     /// What a member is, or that there is no such; nothing if that takes the [`value`](Self::value).
-    pub(super) fn member(&self, name: &str) -> Option<Option<&(dyn Val + 'a)>> {
+    pub(super) fn member(&self, name: &str) -> Option<Option<&ReadValue<'a>>> {
         match &self.read()?.0 {
-            ReadArguments::Few(members, _) => {
-                Some(members.iter().find(|(key, _)| key == name).map(|(_, value)| value.seen()))
-            }
+            ReadArguments::Few(members, _) => Some(members.iter().find(|(key, _)| key == name).map(|(_, value)| value)),
             ReadArguments::Value(_) => None,
         }
     }
@@ -81,9 +80,9 @@ type Member<'a> = (Cow<'a, str>, ReadValue<'a>);
 type Members<'a> = SmallVec<[Member<'a>; 2]>;
 
 /// A value. Most are texts, which need no allocation of their own.
-#[derive(Clone)]
-enum ReadValue<'a> {
-    Text(CelString<'a>),
+#[derive(Clone, Debug)]
+pub(super) enum ReadValue<'a> {
+    Text(Cow<'a, str>),
     Other(Box<dyn Val + 'a>),
 }
 
@@ -92,17 +91,10 @@ impl<'a> ReadValue<'a> {
         Self::Other(Box::new(value))
     }
 
-    /// As conditions see it.
-    fn seen(&self) -> &(dyn Val + 'a) {
-        match self {
-            Self::Text(text) => text,
-            Self::Other(value) => &**value,
-        }
-    }
-
+    /// As the interpreter sees it.
     fn boxed(self) -> Box<dyn Val + 'a> {
         match self {
-            Self::Text(text) => Box::new(text),
+            Self::Text(text) => Box::new(CelString::from(text)),
             Self::Other(value) => value,
         }
     }
@@ -110,18 +102,22 @@ impl<'a> ReadValue<'a> {
 
 enum ReadArguments<'a> {
     /// The few members of an object, and that as a value: plain conditions name members, and only others need it.
-    Few(Members<'a>, OnceLock<Box<dyn Val + 'a>>),
-    Value(ReadValue<'a>),
+    Few(Members<'a>, OnceCell<Box<dyn Val + 'a>>),
+    Value(Box<dyn Val + 'a>),
 }
 
 /// Reads arguments, and says how large they are.
 fn read(raw: &[u8]) -> Option<(ReadArguments<'_>, u64)> {
-    let text = simdutf8::basic::from_utf8(raw).ok()?;
+    // Most are short: the code of the usual check is in the caches, as the head of each request is checked by it.
+    let text = match raw.len() <= SHORT {
+        true => std::str::from_utf8(raw).ok()?,
+        false => simdutf8::basic::from_utf8(raw).ok()?,
+    };
     let mut values = 0;
     let read = match texts(text) {
         Some(members) => {
             values = 1 + 2 * members.len() as u64;
-            ReadArguments::Few(members, OnceLock::new())
+            ReadArguments::Few(members, OnceCell::new())
         }
         None => strictly(text, &mut values)?,
     };
@@ -133,7 +129,7 @@ fn strictly<'a>(text: &'a str, values: &mut u64) -> Option<ReadArguments<'a>> {
     let mut from = serde_json::Deserializer::from_str(text);
     let read = match text.trim_ascii_start().starts_with('{') {
         true => from.deserialize_map(Object(Strict(values))),
-        false => Strict(values).deserialize(&mut from).map(ReadArguments::Value),
+        false => Strict(values).deserialize(&mut from).map(|value| ReadArguments::Value(value.boxed())),
     };
     let read = read.ok()?;
     from.end().ok()?;
@@ -152,7 +148,7 @@ fn texts(text: &str) -> Option<Members<'_>> {
         if members.len() == FEW || folded(key).is_some() || members.iter().any(|(other, _)| other == key) {
             return None;
         }
-        members.push((Cow::Borrowed(key), ReadValue::Text(CelString::from(value))));
+        members.push((Cow::Borrowed(key), ReadValue::Text(Cow::Borrowed(value))));
         if from.sign(b',').is_none() {
             break;
         }
@@ -223,8 +219,8 @@ impl<'de> Visitor<'de> for Object<'_> {
         self.0.count()?;
         let members = self.0.members(object)?;
         Ok(match members.len() <= FEW {
-            true => ReadArguments::Few(members, OnceLock::new()),
-            false => ReadArguments::Value(ReadValue::Other(map(members))),
+            true => ReadArguments::Few(members, OnceCell::new()),
+            false => ReadArguments::Value(map(members)),
         })
     }
 }
@@ -306,11 +302,11 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 
     fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Self::Value, E> {
-        Ok(ReadValue::Text(CelString::from(value)))
+        Ok(ReadValue::Text(Cow::Borrowed(value)))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
-        Ok(ReadValue::Text(CelString::from(value.to_owned())))
+        Ok(ReadValue::Text(Cow::Owned(value.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
@@ -336,9 +332,9 @@ mod tests {
     fn a_member_is_what_it_says() {
         let raw = br#" { "plain" : "a b", "esc\u0061ped":"\u00e9\n\"","empty":"","n":7,"list":["x"],"yes":true,"none":null } "#;
         let arguments = Arguments::new(raw);
-        let text = |name: &str| {
-            let member = arguments.member(name).unwrap().unwrap();
-            member.downcast_ref::<CelString<'_>>().map(|text| text.inner().to_owned())
+        let text = |name: &str| match arguments.member(name).unwrap().unwrap() {
+            ReadValue::Text(text) => Some(text.to_string()),
+            ReadValue::Other(_) => None,
         };
         assert_eq!(text("plain").unwrap(), "a b");
         assert_eq!(text("escaped").unwrap(), "\u{e9}\n\"");
@@ -387,7 +383,7 @@ mod tests {
             let mut values = 0;
             let Some(ReadArguments::Few(members, _)) = strictly(text, &mut values) else { panic!("{text}") };
             let shown = |members: &[Member<'_>]| {
-                members.iter().map(|(key, value)| format!("{key}={:?}", value.seen())).collect::<Vec<_>>()
+                members.iter().map(|(key, value)| format!("{key}={value:?}")).collect::<Vec<_>>()
             };
             let found = texts(text).unwrap();
             assert_eq!((shown(&found), 1 + 2 * found.len() as u64), (shown(&members), values), "{text}");

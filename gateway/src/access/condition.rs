@@ -1,8 +1,9 @@
 //! Whether the condition of a rule holds.
 
 use std::{
+    cell::OnceCell,
     collections::HashMap,
-    sync::{Arc, LazyLock, OnceLock},
+    sync::{Arc, LazyLock},
 };
 
 use cel::{
@@ -21,9 +22,12 @@ use crate::config::Condition;
 
 use super::{
     AccessRequest, Item,
-    arguments::Arguments,
+    arguments::{Arguments, ReadValue},
     evaluation::{Unevaluated, evaluate, truth},
 };
+
+/// What conditions call the caller.
+const CALLER: &str = "caller";
 
 /// What conditions call the call.
 pub(super) const CALL: &str = "call";
@@ -50,14 +54,14 @@ pub(super) struct Facts<'a, 'json> {
     caller: &'a dyn Val,
     call: Option<(&'a AccessRequest<'a>, &'a str)>,
     /// The call as conditions see it.
-    seen: OnceLock<Box<dyn Val + 'a>>,
+    seen: OnceCell<Box<dyn Val + 'a>>,
     arguments: Option<&'a Arguments<'json>>,
 }
 
 impl<'a, 'json> Facts<'a, 'json> {
     /// A caller, as [`caller`] makes it, and nothing else.
     pub(super) const fn of_caller(caller: &'a dyn Val) -> Self {
-        Self { caller, call: None, seen: OnceLock::new(), arguments: None }
+        Self { caller, call: None, seen: OnceCell::new(), arguments: None }
     }
 
     /// A call at an account, which is empty if its upstream has none; with its arguments where they are known.
@@ -66,7 +70,7 @@ impl<'a, 'json> Facts<'a, 'json> {
         call: (&'a AccessRequest<'a>, &'a str),
         arguments: Option<&'a Arguments<'json>>,
     ) -> Self {
-        Self { caller, call: Some(call), seen: OnceLock::new(), arguments }
+        Self { caller, call: Some(call), seen: OnceCell::new(), arguments }
     }
 
     /// Whether a condition holds.
@@ -95,8 +99,13 @@ impl<'a, 'json> Facts<'a, 'json> {
 
     /// Has the interpreter of CEL evaluate a condition.
     pub(super) fn interpret(&self, condition: &Condition) -> Verdict {
+        let variables = Variables {
+            caller: self.caller,
+            call: self.call(),
+            arguments: self.arguments.filter(|_| condition.uses_arguments()).and_then(Arguments::value),
+        };
         let mut context = Context::with_env(Arc::clone(&ENV));
-        context.set_variable_resolver(self);
+        context.set_variable_resolver(&variables);
         match condition.program().execute(&context) {
             Ok(Value::Bool(true)) => Verdict::Yes,
             Ok(Value::Bool(false)) => Verdict::No,
@@ -111,17 +120,38 @@ impl<'a, 'json> Facts<'a, 'json> {
     }
 
     /// A member of the arguments, or that there is no such; nothing where they are no small object.
-    pub(super) fn argument(&self, member: &str) -> Option<Option<&dyn Val>> {
-        Some(self.arguments?.member(member)?.map(|value| value as &dyn Val))
+    pub(super) fn argument(&self, member: &str) -> Option<Option<&ReadValue<'json>>> {
+        self.arguments?.member(member)
+    }
+
+    /// What a variable stands for; none if that cannot be known.
+    pub(super) fn variable(&self, name: &str) -> Option<&dyn Val> {
+        match name {
+            CALLER => Some(self.caller),
+            CALL => Some(self.call()),
+            ARGUMENTS => Some(self.arguments?.value()?),
+            _ => None,
+        }
+    }
+
+    fn call(&self) -> &dyn Val {
+        &**self.seen.get_or_init(|| seen(self.call))
     }
 }
 
-impl VariableResolver for Facts<'_, '_> {
+/// What the interpreter asks for, which any thread might.
+struct Variables<'a> {
+    caller: &'a dyn Val,
+    call: &'a dyn Val,
+    arguments: Option<&'a dyn Val>,
+}
+
+impl VariableResolver for Variables<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
-        let value: &'b dyn Val = match variable {
-            "caller" => self.caller,
-            CALL => &**self.seen.get_or_init(|| seen(self.call)),
-            ARGUMENTS => self.arguments?.value()?,
+        let value = match variable {
+            CALLER => self.caller,
+            CALL => self.call,
+            ARGUMENTS => self.arguments?,
             _ => return None,
         };
         Some(CowVal::Borrowed(value))

@@ -2,19 +2,21 @@
 //!
 //! The interpreter of the `cel` crate makes an error message for each comparison, looks up the overloads of each function
 //! and allocates for each name. A call pays for that with each condition. This walks the same expression over the same
-//! values. What values mean stays with the crate: equality, order and membership are its own. An expression with anything
-//! else in it goes to the interpreter as a whole, so there is one meaning of rules. A property test compares both.
+//! values. What other values than texts, whole numbers and truths mean stays with the crate. An expression with anything else
+//! in it goes to the interpreter as a whole, so there is one meaning of rules. A property test compares both.
 
-use std::{cmp::Ordering, sync::LazyLock};
+use std::cmp::Ordering;
 
 use cel::common::{
     ast::{CallExpr, Expr, IdedExpr, LiteralValue, SelectExpr, operators},
-    types::{CelBool, CelInt, CelMap, CelMapKey, CelString},
-    value::CowVal,
+    types::{CelBool, CelInt, CelMap, CelMapKey, CelNull, CelString},
+    value::Val,
 };
-use cel::context::VariableResolver;
 
-use super::condition::{ARGUMENTS, CALL, Facts};
+use super::{
+    arguments::ReadValue,
+    condition::{ARGUMENTS, CALL, Facts},
+};
 
 /// Why there is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,68 @@ pub(super) enum Unevaluated {
 
 use Unevaluated::{Failed, NotPlain};
 
-type Evaluation<'b> = Result<CowVal<'b, 'b>, Unevaluated>;
+/// A value. What most conditions are about stands for itself, without an allocation or a look at its type.
+#[derive(Clone, Copy)]
+pub(super) enum Operand<'b> {
+    Truth(bool),
+    Whole(i64),
+    Text(&'b str),
+    Other(&'b dyn Val),
+}
+
+use Operand::{Other, Text, Truth, Whole};
+
+type Evaluation<'b> = Result<Operand<'b>, Unevaluated>;
+
+impl<'b> From<&'b dyn Val> for Operand<'b> {
+    fn from(value: &'b dyn Val) -> Self {
+        let text = value.downcast_ref::<CelString<'b>>().map(|text| Text(text.inner()));
+        let whole = || value.downcast_ref::<CelInt>().map(|whole| Whole(*whole.inner()));
+        let truth = || value.downcast_ref::<CelBool>().map(|truth| Truth(*truth.inner()));
+        text.or_else(whole).or_else(truth).unwrap_or(Other(value))
+    }
+}
+
+impl<'b> From<&'b ReadValue<'_>> for Operand<'b> {
+    fn from(value: &'b ReadValue<'_>) -> Self {
+        match value {
+            ReadValue::Text(text) => Text(text),
+            ReadValue::Other(value) => (&**value).into(),
+        }
+    }
+}
+
+impl Operand<'_> {
+    /// Looks at it as the crate has it.
+    fn seen<T>(self, look: impl FnOnce(&dyn Val) -> T) -> T {
+        match self {
+            Truth(truth) => look(&CelBool::from(truth)),
+            Whole(whole) => look(&CelInt::from(whole)),
+            Text(text) => look(&CelString::from(text)),
+            Other(value) => look(value),
+        }
+    }
+
+    fn equals(self, other: Operand<'_>) -> bool {
+        match (self, other) {
+            (Text(left), Text(right)) => left == right,
+            (Whole(left), Whole(right)) => left == right,
+            (Truth(left), Truth(right)) => left == right,
+            _ => self.seen(|left| other.seen(|right| left.equals(right))),
+        }
+    }
+
+    fn order(self, other: Operand<'_>) -> Result<Ordering, Unevaluated> {
+        match (self, other) {
+            (Text(left), Text(right)) => Ok(left.cmp(right)),
+            (Whole(left), Whole(right)) => Ok(left.cmp(&right)),
+            _ => self.seen(|left| {
+                let comparer = left.as_comparer().ok_or(Failed)?;
+                other.seen(|right| comparer.compare(right).map_err(|_| Failed))
+            }),
+        }
+    }
+}
 
 /// The value of a part of a condition.
 ///
@@ -36,8 +99,16 @@ type Evaluation<'b> = Result<CowVal<'b, 'b>, Unevaluated>;
 /// When the interpreter would fail, too, or when the part is not plain.
 pub(super) fn evaluate<'b>(part: &'b IdedExpr, facts: &'b Facts<'_, '_>) -> Evaluation<'b> {
     match &part.expr {
-        Expr::Literal(literal) => Ok(literal.to_val()),
-        Expr::Ident(name) => facts.resolve(name).ok_or(NotPlain),
+        Expr::Literal(literal) => Ok(match literal {
+            LiteralValue::String(text) => Text(text.inner()),
+            LiteralValue::Int(whole) => Whole(*whole.inner()),
+            LiteralValue::Boolean(truth) => Truth(*truth.inner()),
+            LiteralValue::Bytes(bytes) => Other(bytes),
+            LiteralValue::Double(number) => Other(number),
+            LiteralValue::UInt(number) => Other(number),
+            LiteralValue::Null => Other(&CelNull),
+        }),
+        Expr::Ident(name) => facts.variable(name).map(Operand::from).ok_or(NotPlain),
         Expr::Select(select) => selected(select, facts),
         Expr::Call(call) => called(call, facts),
         _ => Err(NotPlain),
@@ -50,24 +121,22 @@ fn selected<'b>(select: &'b SelectExpr, facts: &'b Facts<'_, '_>) -> Evaluation<
         && matches!(&select.operand.expr, Expr::Ident(name) if name == CALL)
         && let Some(text) = facts.of_the_call(&select.field)
     {
-        return Ok(CowVal::owned(CelString::from(text)));
+        return Ok(Text(text));
     }
     let member = member(&select.operand, &select.field, facts)?;
-    if select.test { Ok(boolean(member.is_some())) } else { member.ok_or(Failed) }
+    if select.test { Ok(Truth(member.is_some())) } else { member.ok_or(Failed) }
 }
 
 /// The member of a map; none if it has no such.
-fn member<'b>(of: &'b IdedExpr, key: &'b str, facts: &'b Facts<'_, '_>) -> Result<Option<CowVal<'b, 'b>>, Unevaluated> {
+fn member<'b>(of: &'b IdedExpr, key: &'b str, facts: &'b Facts<'_, '_>) -> Result<Option<Operand<'b>>, Unevaluated> {
     if matches!(&of.expr, Expr::Ident(name) if name == ARGUMENTS)
         && let Some(found) = facts.argument(key)
     {
-        return Ok(found.map(CowVal::Borrowed));
+        return Ok(found.map(Operand::from));
     }
-    let of = evaluate(of, facts)?;
-    // What is not borrowed is a text or a number.
-    let CowVal::Borrowed(of) = of else { return Err(Failed) };
+    let Other(of) = evaluate(of, facts)? else { return Err(Failed) };
     let map: &CelMap<'b> = of.downcast_ref().ok_or(Failed)?;
-    Ok(map.inner().get(&CelMapKey::from(key)).map(|value| CowVal::Borrowed(&**value)))
+    Ok(map.inner().get(&CelMapKey::from(key)).map(|value| (&**value).into()))
 }
 
 /// What something is called with and how often says most of what it is: few names are compared.
@@ -75,8 +144,8 @@ fn called<'b>(call: &'b CallExpr, facts: &'b Facts<'_, '_>) -> Evaluation<'b> {
     let name = call.func_name.as_str();
     match (call.target.as_deref(), &call.args[..]) {
         (None, [left, right]) => operated(name, left, right, facts),
-        (None, [part]) if name == operators::LOGICAL_NOT => Ok(boolean(!truth(evaluate(part, facts)?)?)),
-        (None, [of]) | (Some(of), []) if name == "size" => sized(&evaluate(of, facts)?),
+        (None, [part]) if name == operators::LOGICAL_NOT => Ok(Truth(!truth(evaluate(part, facts)?)?)),
+        (None, [of]) | (Some(of), []) if name == "size" => sized(evaluate(of, facts)?),
         (None, [condition, yes, no]) if name == operators::CONDITIONAL => {
             evaluate(if truth(evaluate(condition, facts)?)? { yes } else { no }, facts)
         }
@@ -87,7 +156,10 @@ fn called<'b>(call: &'b CallExpr, facts: &'b Facts<'_, '_>) -> Evaluation<'b> {
                 "contains" => |text, part| text.contains(part),
                 _ => return Err(NotPlain),
             };
-            searched(evaluate(part, facts)?, evaluate(text, facts)?, found)
+            match (evaluate(part, facts)?, evaluate(text, facts)?) {
+                (Text(part), Text(text)) => Ok(Truth(found(text, part))),
+                _ => Err(Failed),
+            }
         }
         _ => Err(NotPlain),
     }
@@ -96,14 +168,10 @@ fn called<'b>(call: &'b CallExpr, facts: &'b Facts<'_, '_>) -> Evaluation<'b> {
 /// An operator between two parts.
 fn operated<'b>(name: &str, left: &'b IdedExpr, right: &'b IdedExpr, facts: &'b Facts<'_, '_>) -> Evaluation<'b> {
     let value = |part: &'b IdedExpr| evaluate(part, facts);
-    let compared = |holds: fn(Ordering) -> bool| {
-        let (left, right) = (value(left)?, value(right)?);
-        let order = left.as_comparer().ok_or(Failed)?.compare(&*right).map_err(|_| Failed)?;
-        Ok(boolean(holds(order)))
-    };
+    let compared = |holds: fn(Ordering) -> bool| Ok(Truth(holds(value(left)?.order(value(right)?)?)));
     match name {
-        operators::EQUALS => Ok(boolean(value(left)? == value(right)?)),
-        operators::NOT_EQUALS => Ok(boolean(value(left)? != value(right)?)),
+        operators::EQUALS => Ok(Truth(value(left)?.equals(value(right)?))),
+        operators::NOT_EQUALS => Ok(Truth(!value(left)?.equals(value(right)?))),
         operators::LESS_EQUALS => compared(Ordering::is_le),
         operators::GREATER_EQUALS => compared(Ordering::is_ge),
         operators::LESS => compared(Ordering::is_lt),
@@ -123,54 +191,39 @@ fn operated<'b>(name: &str, left: &'b IdedExpr, right: &'b IdedExpr, facts: &'b 
 fn connected<'b>(left: &'b IdedExpr, right: &'b IdedExpr, settles: bool, facts: &'b Facts<'_, '_>) -> Evaluation<'b> {
     let left = evaluate(left, facts).and_then(truth);
     if left == Ok(settles) || left == Err(NotPlain) {
-        return left.map(boolean);
+        return left.map(Truth);
     }
     let right = truth(evaluate(right, facts)?)?;
-    if right == settles { Ok(boolean(right)) } else { left.map(|_| boolean(right)) }
+    if right == settles { Ok(Truth(right)) } else { left.map(|_| Truth(right)) }
 }
 
 /// `in`. The elements of a list that is written out need not be copied into one.
-fn contained<'b>(element: CowVal<'b, 'b>, container: &'b IdedExpr, facts: &'b Facts<'_, '_>) -> Evaluation<'b> {
+fn contained<'b>(element: Operand<'b>, container: &'b IdedExpr, facts: &'b Facts<'_, '_>) -> Evaluation<'b> {
     if let Expr::List(list) = &container.expr
         && list.optional_indices.is_empty()
     {
         let mut found = false;
         for one in &list.elements {
-            found |= evaluate(one, facts)?.equals(&*element);
+            found |= evaluate(one, facts)?.equals(element);
         }
-        return Ok(boolean(found));
+        return Ok(Truth(found));
     }
-    let container = evaluate(container, facts)?;
-    container.as_container().ok_or(Failed)?.contains(&*element).map(boolean).map_err(|_| Failed)
+    let Other(container) = evaluate(container, facts)? else { return Err(Failed) };
+    let container = container.as_container().ok_or(Failed)?;
+    element.seen(|element| container.contains(element)).map(Truth).map_err(|_| Failed)
 }
 
-/// How large something is.
-fn sized<'b>(of: &CowVal<'b, 'b>) -> Evaluation<'b> {
-    /// Sizes that need no allocation.
-    static SIZES: LazyLock<Vec<CelInt>> = LazyLock::new(|| (0..1024).map(CelInt::from).collect());
-    // Of a text that is its characters, which are its bytes where all are of ASCII.
-    let ascii = of.downcast_ref::<CelString<'_>>().filter(|text| text.is_ascii());
-    if let Some(known) = ascii.and_then(|text| SIZES.get(text.len())) {
-        return Ok(CowVal::Borrowed(known));
-    }
-    let size = of.as_sizer().ok_or(Failed)?.size();
-    let known = usize::try_from(*size.inner()).ok().and_then(|at| SIZES.get(at));
-    Ok(known.map_or_else(|| CowVal::owned(size), |known| CowVal::Borrowed(known)))
+/// How large something is; a text in characters.
+fn sized(of: Operand<'_>) -> Evaluation<'_> {
+    let size = match of {
+        Text(text) => i64::try_from(text.chars().count()).ok(),
+        of => of.seen(|of| of.as_sizer().map(|of| *of.size().inner())),
+    };
+    size.map(Whole).ok_or(Failed)
 }
 
-fn searched<'b>(part: CowVal<'b, 'b>, text: CowVal<'b, 'b>, found: fn(&str, &str) -> bool) -> Evaluation<'b> {
-    let text: &CelString<'_> = text.downcast_ref().ok_or(Failed)?;
-    let part: &CelString<'_> = part.downcast_ref().ok_or(Failed)?;
-    Ok(boolean(found(text, part)))
-}
-
-pub(super) fn truth(value: CowVal<'_, '_>) -> Result<bool, Unevaluated> {
-    value.downcast_ref::<CelBool>().map(|truth| *truth.inner()).ok_or(Failed)
-}
-
-/// Needs no allocation.
-fn boolean<'b>(value: bool) -> CowVal<'b, 'b> {
-    CowVal::Borrowed(if value { &CelBool::TRUE } else { &CelBool::FALSE })
+pub(super) fn truth(value: Operand<'_>) -> Result<bool, Unevaluated> {
+    if let Truth(truth) = value { Ok(truth) } else { Err(Failed) }
 }
 
 #[cfg(test)]
