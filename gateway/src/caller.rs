@@ -17,6 +17,7 @@ use weir_flow::facts::Principal;
 use crate::{
     access::{Access, Grants},
     config::Secret,
+    telemetry::TracePace,
 };
 
 /// The subject of whoever calls from this machine.
@@ -77,6 +78,8 @@ struct CallerFacts {
     /// Stands for all that is known of the principal.
     digest: OnceLock<[u8; 32]>,
     token: Option<Secret>,
+    /// How many of their calls are traced.
+    traced: TracePace,
 }
 
 impl Caller {
@@ -102,7 +105,7 @@ impl Caller {
     }
 
     fn of(principal: Principal, id: Arc<str>, token: Option<Secret>) -> Self {
-        let facts = Arc::new(CallerFacts { principal, digest: OnceLock::new(), token });
+        let facts = Arc::new(CallerFacts { principal, digest: OnceLock::new(), token, traced: TracePace::default() });
         Self { facts, id, grants: ArcSwapOption::const_empty() }
     }
 
@@ -171,6 +174,12 @@ impl Caller {
     #[must_use]
     pub fn without_token(&self) -> Arc<Self> {
         Arc::new(Self::of(self.principal().clone(), Arc::clone(&self.id), None))
+    }
+
+    /// How many of their calls are traced; none where nobody else can be calling.
+    #[must_use]
+    pub fn traced(&self) -> Option<&TracePace> {
+        Some(&self.facts.traced).filter(|_| !self.is_local())
     }
 
     /// Whether nobody else can be calling, so that Weir's own is theirs.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use weir_tests::collector::{Collector, attribute};
 use weir_tests::wait::{until, until_some};
-use weir_tests::{Client, Gateway, Stub};
+use weir_tests::{Client, Gateway, Issuer, Stub};
 
 use crate::reload::reload;
 
@@ -116,4 +116,30 @@ async fn clients_cannot_have_more_calls_traced_than_may_be() {
         all.iter().filter(|span| span["kind"] == 2 && attribute(span, "gen_ai.tool.name") == "stub__echo").count()
     };
     until("the others are traced", || of_calls() == 50 - passed_on).await;
+}
+
+#[tokio::test]
+async fn a_caller_who_calls_a_lot_leaves_traces_for_others() {
+    const MOST: usize = 8;
+    let (collector, stub, issuer) = tokio::join!(Collector::start(), Stub::start(), Issuer::start());
+    let settings = [
+        format!("[auth]\nissuer = {:?}\naudience = \"weir\"\n\n", issuer.issuer()),
+        format!("[telemetry.otlp]\nendpoint = {:?}\nmetrics = false\nprincipal = true\n", collector.endpoint()),
+        format!("traces_per_second = {MOST}\n\n"),
+        stub.config("stub"),
+    ];
+    let gateway = Gateway::start(&settings.concat()).await;
+    let client = |subject: &str| Client::modern(&gateway, "/mcp").with_token(&issuer.token(subject, "weir"));
+    let (eve, ada) = (client("eve"), client("ada"));
+    let began = Instant::now();
+    for _ in 0..40 {
+        call_in(&eve, "01").await;
+    }
+    let most = MOST / 2 * (2 + usize::try_from(began.elapsed().as_secs()).unwrap());
+    for _ in 0..MOST / 2 {
+        call_in(&ada, "01").await;
+    }
+    let traced = |subject: &str| collector.spans().iter().filter(|span| attribute(span, "user.id") == subject).count();
+    until("all calls of one are traced", || traced("ada") == MOST / 2).await;
+    assert!((MOST / 2..=most).contains(&traced("eve")), "{} of the other, at most {most}", traced("eve"));
 }

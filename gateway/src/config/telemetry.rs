@@ -21,7 +21,7 @@ pub struct TelemetryConfig {
     pub sample: u64,
     /// Whether a client that sends a trace context decides of its calls.
     pub parent_based: bool,
-    /// How many calls are traced in a second at most.
+    /// How many calls are traced in a second.
     pub traces_per_second: usize,
     /// Whether spans say who called.
     pub principal: bool,

@@ -249,7 +249,8 @@ impl CallLog {
             record.add(&session.client, 3);
             record.session = Some(Arc::clone(&session.shown));
         }
-        record.span = CallSpan::begin(record.trace.as_ref(), record.id, record.start);
+        let traced = record.caller.as_ref().and_then(|caller| caller.traced());
+        record.span = CallSpan::begin(record.trace.as_ref(), record.id, traced, record.start);
         if let Some(span) = &record.span {
             let version = context.version.as_ref().and_then(|version| version.to_str().ok());
             if let Some(version) = version.or_else(|| Some(session.as_ref()?.version())) {

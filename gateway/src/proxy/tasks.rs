@@ -128,7 +128,8 @@ impl Proxy {
             Body::Whole(parts) => Message::parse(parts.concat().into()).map_err(|why| why.to_string()),
             Body::Empty | Body::Json(_) | Body::Events(_) => Err("a policy has ended it".to_owned()),
         };
-        let Forwarded { target, call, .. } = match self.decide(context, target, &mut CallLog::new(context)).await {
+        let mut record = CallLog::of(&context.message, context.era, context.caller.as_ref());
+        let Forwarded { target, call, .. } = match self.decide(context, target, &mut record).await {
             Ok(forwarded) => forwarded,
             Err(answer) => return whole(*answer),
         };

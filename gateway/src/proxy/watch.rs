@@ -203,7 +203,8 @@ impl SubscriptionFollower {
                 continue;
             };
             let target = Target::unchanged(&upstream, &sub.message, Era::Modern);
-            let answer = self.proxy.decide_and_drive(&sub, target, None, &mut CallLog::new(&sub)).await;
+            let mut record = CallLog::of(&sub.message, sub.era, sub.caller.as_ref());
+            let answer = self.proxy.decide_and_drive(&sub, target, None, &mut record).await;
             let Answer { body: Body::Events(delivery), .. } = answer else {
                 // It does not let anything be watched, or cannot be asked now. Only what was promised is tried again.
                 if tell.as_ref().is_some_and(|tell| !tell.is_closed()) {

@@ -1,5 +1,6 @@
 //! Which calls are traced. It is decided once, when a call begins: by its client where that sends a trace context and the
-//! configuration lets it decide, else by chance. Beyond so many in a second no call is traced, whoever wants it.
+//! configuration lets it decide, else by chance. Beyond so many in a second no call is traced, whoever wants it; and beyond
+//! half of that none of one caller, so that nobody takes all.
 
 use std::{
     sync::{
@@ -13,6 +14,9 @@ use crate::{config::TelemetryConfig, counters::CALLS_NOT_TRACED};
 
 use super::{CallId, TraceParent};
 
+/// A second in nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
 /// Which share of the calls is traced that clients do not decide of, in 1/2³², and one more; zero if no call is traced.
 static SAMPLE: AtomicU64 = AtomicU64::new(0);
 
@@ -22,15 +26,18 @@ static PARENT_BASED: AtomicBool = AtomicBool::new(true);
 /// Whether spans say who called.
 static WITH_PRINCIPAL: AtomicBool = AtomicBool::new(false);
 
-/// How many calls are traced in a second.
-static PACE: TracePace = TracePace::new();
+/// What each traced call takes of a second, in nanoseconds.
+static EACH: AtomicU64 = AtomicU64::new(0);
+
+/// The calls of all callers.
+static ALL: TracePace = TracePace::new();
 
 /// From now on traces the calls that a configuration wants; without one no call.
 pub fn sample(config: Option<&TelemetryConfig>) {
     if let Some(config) = config {
         WITH_PRINCIPAL.store(config.principal, Relaxed);
         PARENT_BASED.store(config.parent_based, Relaxed);
-        PACE.set(config.traces_per_second);
+        EACH.store(each(config.traces_per_second), Relaxed);
     }
     SAMPLE.store(config.map_or(0, |config| config.sample + 1), Relaxed);
 }
@@ -40,50 +47,52 @@ pub(super) fn with_principal() -> bool {
     WITH_PRINCIPAL.load(Relaxed)
 }
 
-/// Whether a call is traced that begins now.
-pub(super) fn is_sampled(parent: Option<&TraceParent>, call: CallId, now: Instant) -> bool {
+/// Whether a call of somebody is traced that begins now.
+pub(super) fn is_sampled(parent: Option<&TraceParent>, call: CallId, caller: Option<&TracePace>, now: Instant) -> bool {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
     let Some(share) = SAMPLE.load(Relaxed).checked_sub(1) else { return false };
     let is_wanted = match parent {
         Some(parent) if PARENT_BASED.load(Relaxed) => parent.is_sampled(),
         _ => u64::from(call.chance()) < share,
     };
-    if is_wanted && !PACE.take(now.saturating_duration_since(*BEGAN)) {
-        CALLS_NOT_TRACED.fetch_add(1, Relaxed);
+    if !is_wanted {
         return false;
     }
-    is_wanted
+    let (now, each) = (now.saturating_duration_since(*BEGAN), EACH.load(Relaxed));
+    let has_room = caller.is_none_or(|caller| caller.take(now, 2 * each)) && ALL.take(now, each);
+    if !has_room {
+        CALLS_NOT_TRACED.fetch_add(1, Relaxed);
+    }
+    has_room
 }
 
 /// So many in a second: as many at once, and the next ones evenly. It is the algorithm of [`crate::rate`] for one key, without
-/// a lock. Times are in nanoseconds.
-struct TracePace {
-    /// What each takes of a second.
-    each: AtomicU64,
-    /// When all that was taken is given back.
+/// a lock.
+#[derive(Debug, Default)]
+pub struct TracePace {
+    /// When all that was taken is given back, in nanoseconds.
     full_at: AtomicU64,
 }
 
 impl TracePace {
     const fn new() -> Self {
-        Self { each: AtomicU64::new(0), full_at: AtomicU64::new(0) }
+        Self { full_at: AtomicU64::new(0) }
     }
 
-    fn set(&self, per_second: usize) {
-        let each = Duration::from_secs(1) / u32::try_from(per_second.max(1)).unwrap_or(u32::MAX);
-        self.each.store(nanoseconds(each), Relaxed);
-    }
-
-    /// Takes one; false if there are too many.
-    fn take(&self, now: Duration) -> bool {
-        let (now, each) = (nanoseconds(now), self.each.load(Relaxed));
-        let latest = now + nanoseconds(Duration::from_secs(1));
-        let next = |full_at: u64| Some(full_at.max(now) + each).filter(|next| *next <= latest);
+    /// Takes one, which takes so much of a second; false if there are too many.
+    fn take(&self, now: Duration, each: u64) -> bool {
+        let now = nanoseconds(now);
+        let next = |full_at: u64| Some(full_at.max(now) + each).filter(|next| *next <= now + SECOND);
         self.full_at.fetch_update(Relaxed, Relaxed, next).is_ok()
     }
 }
 
-/// Of times since the start of the process, which is less than centuries ago.
+/// What each takes of a second, in nanoseconds.
+fn each(per_second: usize) -> u64 {
+    SECOND / u64::try_from(per_second.max(1)).unwrap_or(u64::MAX)
+}
+
+/// Of a time since the start of the process, which is less than centuries ago.
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
 }
@@ -95,21 +104,18 @@ mod tests {
     #[test]
     fn as_many_are_taken_at_once_as_in_a_second_and_the_next_ones_evenly() {
         let (pace, at) = (TracePace::new(), Duration::from_millis);
-        pace.set(100);
-        let take = |tries: usize, now| (0..tries).filter(|_| pace.take(now)).count();
+        let take = |tries: usize, now| (0..tries).filter(|_| pace.take(now, each(100))).count();
         assert_eq!(take(1000, at(5)), 100);
         assert_eq!(take(10, at(14)), 0);
         assert_eq!(take(10, at(15)), 1);
-        assert_eq!((16..1016).filter(|now| pace.take(at(*now))).count(), 100);
+        assert_eq!((16..1016).map(|now| take(1, at(now))).sum::<usize>(), 100);
         assert_eq!(take(1000, at(60_000)), 100, "no more after a pause");
-        pace.set(1000);
-        assert_eq!(take(1000, at(60_500)), 500, "a change counts at once");
+        assert_eq!((0..1000).filter(|_| pace.take(at(60_500), each(1000))).count(), 500, "a change counts at once");
     }
 
     #[test]
     fn a_high_number_is_no_limit() {
         let pace = TracePace::new();
-        pace.set(usize::MAX);
-        assert!((0..100_000).all(|_| pace.take(Duration::ZERO)));
+        assert!((0..100_000).all(|_| pace.take(Duration::ZERO, each(usize::MAX))));
     }
 }

@@ -20,7 +20,7 @@ use super::{
     export_queue::SPANS,
     otlp::{CLIENT, SERVER, SpanWriter, number_head, text_head},
     printable,
-    sampling::{is_sampled, with_principal},
+    sampling::{TracePace, is_sampled, with_principal},
 };
 
 /// How many attempts of one call are recorded. A call asks its client a few times, and sends again a few times each.
@@ -66,10 +66,15 @@ struct AttemptFailure {
 }
 
 impl CallSpan {
-    /// The span of a call that begins now; none if the call is not traced.
+    /// The span of a call of somebody that begins now; none if the call is not traced.
     #[must_use]
-    pub fn begin(parent: Option<&TraceParent>, call: CallId, now: Instant) -> Option<Arc<Self>> {
-        let is_sampled = is_sampled(parent, call, now);
+    pub fn begin(
+        parent: Option<&TraceParent>,
+        call: CallId,
+        caller: Option<&TracePace>,
+        now: Instant,
+    ) -> Option<Arc<Self>> {
+        let is_sampled = is_sampled(parent, call, caller, now);
         let context = is_sampled.then(|| parent.map_or_else(TraceParent::root, TraceParent::child))??;
         Some(Arc::new(Self { context, start: SystemTime::now(), progress: Mutex::default() }))
     }

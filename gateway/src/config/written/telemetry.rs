@@ -31,7 +31,8 @@ table! {
         /// Whether a client that sends a trace context decides whether its calls are traced. With `false`, `sample` counts for
         /// every call, and clients cannot make Weir record more. Default: `true`.
         parent_based: bool,
-        /// How many calls are traced in a second at most, whoever wants it. The others are counted. Default: 1000.
+        /// How many calls are traced in a second, whoever wants it: as many at once, and the next ones evenly. Half of them
+        /// may be of one caller. The others are counted. Default: 1000.
         traces_per_second: Count,
         /// Whether a span has the subject of its caller (`user.id`). Default: `false`.
         principal: bool,
