@@ -59,7 +59,7 @@ pub(super) fn is_sampled(parent: Option<&TraceParent>, call: CallId, caller: Opt
         return false;
     }
     let (now, each) = (now.saturating_duration_since(*BEGAN), EACH.load(Relaxed));
-    let has_room = caller.is_none_or(|caller| caller.take(now, 2 * each)) && ALL.take(now, each);
+    let has_room = caller.is_none_or(|caller| caller.take(now, twice(each))) && ALL.take(now, each);
     if !has_room {
         CALLS_NOT_TRACED.fetch_add(1, Relaxed);
     }
@@ -92,6 +92,11 @@ fn each(per_second: usize) -> u64 {
     SECOND / u64::try_from(per_second.max(1)).unwrap_or(u64::MAX)
 }
 
+/// What each of one caller takes, who may have half; but one there may always be.
+fn twice(each: u64) -> u64 {
+    (2 * each).min(SECOND)
+}
+
 /// Of a time since the start of the process, which is less than centuries ago.
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
@@ -111,6 +116,15 @@ mod tests {
         assert_eq!((16..1016).map(|now| take(1, at(now))).sum::<usize>(), 100);
         assert_eq!(take(1000, at(60_000)), 100, "no more after a pause");
         assert_eq!((0..1000).filter(|_| pace.take(at(60_500), each(1000))).count(), 500, "a change counts at once");
+    }
+
+    #[test]
+    fn one_caller_may_have_half_and_always_one() {
+        for (per_second, expected) in [(1, 1), (2, 1), (8, 4), (1000, 500)] {
+            let (caller, each) = (TracePace::new(), each(per_second));
+            let taken = (0..per_second).filter(|_| caller.take(Duration::ZERO, twice(each))).count();
+            assert_eq!(taken, expected, "of {per_second}");
+        }
     }
 
     #[test]
