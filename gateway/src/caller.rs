@@ -17,7 +17,7 @@ use weir_flow::facts::Principal;
 use crate::{
     access::{Access, Grants},
     config::Secret,
-    telemetry::TracePace,
+    rate::Pace,
 };
 
 /// The subject of whoever calls from this machine.
@@ -79,7 +79,7 @@ struct CallerFacts {
     digest: OnceLock<[u8; 32]>,
     token: Option<Secret>,
     /// How many of their calls are traced.
-    traced: TracePace,
+    traced: Pace,
 }
 
 impl Caller {
@@ -105,7 +105,7 @@ impl Caller {
     }
 
     fn of(principal: Principal, id: Arc<str>, token: Option<Secret>) -> Self {
-        let facts = Arc::new(CallerFacts { principal, digest: OnceLock::new(), token, traced: TracePace::default() });
+        let facts = Arc::new(CallerFacts { principal, digest: OnceLock::new(), token, traced: Pace::default() });
         Self { facts, id, grants: ArcSwapOption::const_empty() }
     }
 
@@ -178,7 +178,7 @@ impl Caller {
 
     /// How many of their calls are traced; none where nobody else can be calling.
     #[must_use]
-    pub fn traced(&self) -> Option<&TracePace> {
+    pub fn traced(&self) -> Option<&Pace> {
         Some(&self.facts.traced).filter(|_| !self.is_local())
     }
 

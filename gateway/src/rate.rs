@@ -7,7 +7,10 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasher, Hash, RandomState},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -104,6 +107,31 @@ impl RateLimiter {
     }
 }
 
+/// A second, as a [`Pace`] has it: in nanoseconds.
+pub const SECOND: u64 = 1_000_000_000;
+
+/// So many in a second for one key, without a lock: as many at once, and the next ones evenly.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// When all that was taken is given back.
+    full_at: AtomicU64,
+}
+
+impl Pace {
+    /// One of which nothing is taken.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { full_at: AtomicU64::new(0) }
+    }
+
+    /// Takes one, which takes so much of a second; false if there are too many. `now` counts from any moment, always the same.
+    pub fn take(&self, now: Duration, each: u64) -> bool {
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX / 2);
+        let next = |full_at: u64| Some(full_at.max(now) + each).filter(|next| *next <= now + SECOND);
+        self.full_at.fetch_update(Relaxed, Relaxed, next).is_ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,5 +193,18 @@ mod tests {
         assert_eq!((0..100).filter(|number| limiter.take(number, later).is_ok()).count(), 100);
         let known = limiter.known.lock().unwrap_or_else(PoisonError::into_inner);
         assert_eq!(known.full_at.len(), 100);
+    }
+
+    #[test]
+    fn a_pace_lets_through_as_many_at_once_as_in_a_second_and_the_next_ones_evenly() {
+        let (pace, at) = (Pace::new(), Duration::from_millis);
+        let take = |tries: usize, now| (0..tries).filter(|_| pace.take(now, SECOND / 100)).count();
+        assert_eq!(take(1000, at(5)), 100);
+        assert_eq!(take(10, at(14)), 0);
+        assert_eq!(take(10, at(15)), 1);
+        assert_eq!((16..1016).map(|now| take(1, at(now))).sum::<usize>(), 100);
+        assert_eq!(take(1000, at(60_000)), 100, "no more after a pause");
+        assert_eq!((0..1000).filter(|_| pace.take(at(60_500), SECOND / 1000)).count(), 500, "a change counts at once");
+        assert!((0..100_000).all(|_| Pace::new().take(Duration::ZERO, 0)), "a high number is no limit");
     }
 }

@@ -41,7 +41,7 @@ use otlp_log::OtlpLayer;
 pub use otlp_log::export_log;
 pub use printable::{printable, printable_json, printable_text};
 pub use put::now;
-pub use sampling::{TracePace, sample};
+pub use sampling::sample;
 pub use span::CallSpan;
 pub use trace::{TRACEPARENT, TraceParent};
 use writer::Buffered;

@@ -7,15 +7,16 @@ use std::{
         LazyLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use crate::{config::TelemetryConfig, counters::CALLS_NOT_TRACED};
+use crate::{
+    config::TelemetryConfig,
+    counters::CALLS_NOT_TRACED,
+    rate::{Pace, SECOND},
+};
 
 use super::{CallId, TraceParent};
-
-/// A second in nanoseconds.
-const SECOND: u64 = 1_000_000_000;
 
 /// Which share of the calls is traced that clients do not decide of, in 1/2³², and one more; zero if no call is traced.
 static SAMPLE: AtomicU64 = AtomicU64::new(0);
@@ -30,7 +31,7 @@ static WITH_PRINCIPAL: AtomicBool = AtomicBool::new(false);
 static EACH: AtomicU64 = AtomicU64::new(0);
 
 /// The calls of all callers.
-static ALL: TracePace = TracePace::new();
+static ALL: Pace = Pace::new();
 
 /// From now on traces the calls that a configuration wants; without one no call.
 pub fn sample(config: Option<&TelemetryConfig>) {
@@ -48,7 +49,7 @@ pub(super) fn with_principal() -> bool {
 }
 
 /// Whether a call of somebody is traced that begins now.
-pub(super) fn is_sampled(parent: Option<&TraceParent>, call: CallId, caller: Option<&TracePace>, now: Instant) -> bool {
+pub(super) fn is_sampled(parent: Option<&TraceParent>, call: CallId, caller: Option<&Pace>, now: Instant) -> bool {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
     let Some(share) = SAMPLE.load(Relaxed).checked_sub(1) else { return false };
     let is_wanted = match parent {
@@ -66,27 +67,6 @@ pub(super) fn is_sampled(parent: Option<&TraceParent>, call: CallId, caller: Opt
     has_room
 }
 
-/// So many in a second: as many at once, and the next ones evenly. It is the algorithm of [`crate::rate`] for one key, without
-/// a lock.
-#[derive(Debug, Default)]
-pub struct TracePace {
-    /// When all that was taken is given back, in nanoseconds.
-    full_at: AtomicU64,
-}
-
-impl TracePace {
-    const fn new() -> Self {
-        Self { full_at: AtomicU64::new(0) }
-    }
-
-    /// Takes one, which takes so much of a second; false if there are too many.
-    fn take(&self, now: Duration, each: u64) -> bool {
-        let now = nanoseconds(now);
-        let next = |full_at: u64| Some(full_at.max(now) + each).filter(|next| *next <= now + SECOND);
-        self.full_at.fetch_update(Relaxed, Relaxed, next).is_ok()
-    }
-}
-
 /// What each takes of a second, in nanoseconds.
 fn each(per_second: usize) -> u64 {
     SECOND / u64::try_from(per_second.max(1)).unwrap_or(u64::MAX)
@@ -97,39 +77,18 @@ fn twice(each: u64) -> u64 {
     (2 * each).min(SECOND)
 }
 
-/// Of a time since the start of the process, which is less than centuries ago.
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    #[test]
-    fn as_many_are_taken_at_once_as_in_a_second_and_the_next_ones_evenly() {
-        let (pace, at) = (TracePace::new(), Duration::from_millis);
-        let take = |tries: usize, now| (0..tries).filter(|_| pace.take(now, each(100))).count();
-        assert_eq!(take(1000, at(5)), 100);
-        assert_eq!(take(10, at(14)), 0);
-        assert_eq!(take(10, at(15)), 1);
-        assert_eq!((16..1016).map(|now| take(1, at(now))).sum::<usize>(), 100);
-        assert_eq!(take(1000, at(60_000)), 100, "no more after a pause");
-        assert_eq!((0..1000).filter(|_| pace.take(at(60_500), each(1000))).count(), 500, "a change counts at once");
-    }
+    use super::*;
 
     #[test]
     fn one_caller_may_have_half_and_always_one() {
         for (per_second, expected) in [(1, 1), (2, 1), (8, 4), (1000, 500)] {
-            let (caller, each) = (TracePace::new(), each(per_second));
+            let (caller, each) = (Pace::new(), each(per_second));
             let taken = (0..per_second).filter(|_| caller.take(Duration::ZERO, twice(each))).count();
             assert_eq!(taken, expected, "of {per_second}");
         }
-    }
-
-    #[test]
-    fn a_high_number_is_no_limit() {
-        let pace = TracePace::new();
-        assert!((0..100_000).all(|_| pace.take(Duration::ZERO, each(usize::MAX))));
     }
 }

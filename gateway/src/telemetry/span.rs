@@ -14,13 +14,15 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use weir_mcp::method;
 
+use crate::rate::Pace;
+
 use super::{
     CallId, CallOutcome, CallRecord, TraceParent,
     call::{shown, without_query, without_secrets},
     export_queue::SPANS,
     otlp::{CLIENT, SERVER, SpanWriter, number_head, text_head},
     printable,
-    sampling::{TracePace, is_sampled, with_principal},
+    sampling::{is_sampled, with_principal},
 };
 
 /// How many attempts of one call are recorded. A call asks its client a few times, and sends again a few times each.
@@ -68,12 +70,7 @@ struct AttemptFailure {
 impl CallSpan {
     /// The span of a call of somebody that begins now; none if the call is not traced.
     #[must_use]
-    pub fn begin(
-        parent: Option<&TraceParent>,
-        call: CallId,
-        caller: Option<&TracePace>,
-        now: Instant,
-    ) -> Option<Arc<Self>> {
+    pub fn begin(parent: Option<&TraceParent>, call: CallId, caller: Option<&Pace>, now: Instant) -> Option<Arc<Self>> {
         let is_sampled = is_sampled(parent, call, caller, now);
         let context = is_sampled.then(|| parent.map_or_else(TraceParent::root, TraceParent::child))??;
         Some(Arc::new(Self { context, start: SystemTime::now(), progress: Mutex::default() }))
