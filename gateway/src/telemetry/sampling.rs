@@ -1,6 +1,6 @@
 //! Which calls are traced. It is decided once, when a call begins: by its client where that sends a trace context and the
 //! configuration lets it decide, else by chance. Beyond so many in a second no call is traced, whoever wants it; and beyond
-//! half of that none of one caller, so that nobody takes all.
+//! half of that none with one token, so that nobody takes all.
 
 use std::{
     sync::{
@@ -72,7 +72,7 @@ fn each(per_second: usize) -> u64 {
     SECOND / u64::try_from(per_second.max(1)).unwrap_or(u64::MAX)
 }
 
-/// What each of one caller takes, who may have half; but one there may always be.
+/// What each with one token takes: half may be with it, and one always.
 fn twice(each: u64) -> u64 {
     (2 * each).min(SECOND)
 }
