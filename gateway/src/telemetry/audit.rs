@@ -126,8 +126,7 @@ pub(super) fn write_at(at: SystemTime, event_type: &str, fill: impl FnOnce(&mut 
         let mut record = Record::begin(body, at, event_type);
         fill(&mut record);
         record.end();
-        // What acts on a terminal does not stand for itself.
-        log.queue.push(&format::json(body));
+        log.queue.push(body);
     });
 }
 

@@ -25,12 +25,12 @@ pub(super) fn is_plain(text: &str) -> bool {
     words.iter().all(|word| is_plain_word(u64::from_le_bytes(*word))) && is_plain_word(u64::from_le_bytes(last))
 }
 
-/// Adds a text as a string of JSON (RFC 8259 §7).
-pub(super) fn put_quoted(value: &str, to: &mut Vec<u8>) {
+/// Adds a text as a string of JSON (RFC 8259 §7). Tells whether it [is plain](is_plain).
+pub(super) fn put_quoted(value: &str, to: &mut Vec<u8>) -> bool {
     to.push(b'"');
-    let mut rest = value.as_bytes();
+    let (mut rest, is_plain) = (value.as_bytes(), is_plain(value));
     // Nearly every text needs no escapes.
-    if !is_plain(value) {
+    if !is_plain {
         while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)) {
             to.extend_from_slice(&rest[..at]);
             match rest[at] {
@@ -45,6 +45,7 @@ pub(super) fn put_quoted(value: &str, to: &mut Vec<u8>) {
     }
     to.extend_from_slice(rest);
     to.push(b'"');
+    is_plain
 }
 
 /// Adds the decimal digits of a number.

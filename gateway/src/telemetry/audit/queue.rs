@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const MOST: usize = 4 << 20;
 
 /// As soon as so much waits it is written, in bytes.
-const BATCH: usize = 256 * 1024;
+const BATCH: usize = 1 << 20;
 
 /// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);

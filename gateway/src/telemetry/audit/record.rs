@@ -1,8 +1,11 @@
 //! How a record is put: JSON, straight into a buffer that is used again.
 
-use std::time::SystemTime;
+use std::{borrow::Cow, time::SystemTime};
 
-use crate::telemetry::put::{put_hex, put_number, put_quoted, put_time};
+use crate::telemetry::{
+    format,
+    put::{put_hex, put_number, put_quoted, put_time},
+};
 
 /// How much of a text goes into a record, in bytes.
 const LONGEST: usize = 2048;
@@ -102,7 +105,9 @@ impl<'a> Record<'a> {
     /// Adds JSON as it is. Line breaks can only stand between its tokens, where blanks are as good.
     pub fn json(&mut self, name: &str, json: &[u8]) {
         self.name(name);
+        let start = self.0.len();
         self.0.extend(json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
+        self.escape(start);
     }
 
     /// In place where it is used, so that a name whose text is known is one copy of a known length.
@@ -114,7 +119,19 @@ impl<'a> Record<'a> {
     }
 
     fn quoted(&mut self, value: &str) {
-        put_quoted(&value[..value.floor_char_boundary(LONGEST)], self.0);
+        let start = self.0.len();
+        if !put_quoted(&value[..value.floor_char_boundary(LONGEST)], self.0) {
+            self.escape(start);
+        }
+    }
+
+    /// Has nothing stand for itself from there on that acts on a terminal.
+    #[cold]
+    fn escape(&mut self, start: usize) {
+        if let Cow::Owned(escaped) = format::json(&self.0[start..]) {
+            self.0.truncate(start);
+            self.0.extend_from_slice(&escaped);
+        }
     }
 }
 
@@ -152,13 +169,18 @@ mod tests {
         record.digest("hash", "sha256", &[0, 0xff]);
         record.json("arguments", b"{\n \"a\":\r\n1}");
         record.text("long", &"\u{e9}".repeat(5000));
+        record.text("acts", "\u{9b}2J\u{7f}\u{202e}");
+        record.json("acts in JSON", "{\"\u{7f}\":\"\u{9b}\"}".as_bytes());
         record.end();
+        let text = std::str::from_utf8(&body).unwrap().trim_end();
+        assert!(!text.contains(crate::telemetry::printable::acts), "{text:?}");
         assert_eq!(body.iter().filter(|byte| **byte == b'\n').count(), 1);
         let value: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(value["name"], "a\"b\\c\n\u{1}\u{e9}");
         assert_eq!(value["groups"], serde_json::json!(["x", "y\t"]));
         assert_eq!((&value["big"], &value["hash"]), (&u64::MAX.into(), &"sha256:00ff".into()));
-        assert_eq!(value["arguments"]["a"], 1);
+        assert_eq!((&value["acts"], &value["arguments"]["a"]), (&"\u{9b}2J\u{7f}\u{202e}".into(), &1.into()));
+        assert_eq!(value["acts in JSON"], serde_json::json!({ "\u{7f}": "\u{9b}" }));
         assert_eq!(value["long"].as_str().unwrap().len(), LONGEST);
     }
 }
