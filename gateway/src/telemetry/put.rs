@@ -9,9 +9,9 @@ const SECONDS_A_DAY: u64 = 86_400;
 
 /// Whether a text stands in JSON and on a terminal as it is: ASCII that is printed, without quotes and backslashes.
 pub(super) fn is_plain(text: &str) -> bool {
+    const ONES: u64 = u64::MAX / 255;
     /// Eight bytes at a time. Each that is not plain sets its highest bit; what it does to the next one changes nothing.
     const fn is_plain_word(word: u64) -> bool {
-        const ONES: u64 = u64::MAX / 255;
         const fn has(byte: u8, word: u64) -> u64 {
             let others = word ^ (ONES * byte as u64);
             others.wrapping_sub(ONES) & !others
@@ -20,9 +20,12 @@ pub(super) fn is_plain(text: &str) -> bool {
         (word | below_space | has(b'"', word) | has(b'\\', word) | has(0x7f, word)) & (ONES << 7) == 0
     }
     let (words, rest) = text.as_bytes().as_chunks();
-    let mut last = [b' '; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    words.iter().all(|word| is_plain_word(u64::from_le_bytes(*word))) && is_plain_word(u64::from_le_bytes(last))
+    // The last eight, some of them for the second time: a copy of the rest would take longer.
+    let last = match text.as_bytes().last_chunk() {
+        Some(last) => u64::from_le_bytes(*last),
+        None => rest.iter().fold(ONES * u64::from(b' '), |word, byte| word << 8 | u64::from(*byte)),
+    };
+    words.iter().all(|word| is_plain_word(u64::from_le_bytes(*word))) && is_plain_word(last)
 }
 
 /// Adds a text as a string of JSON (RFC 8259 §7). Tells whether it [is plain](is_plain).
