@@ -34,6 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How far back from the end of a file its last record is looked for, in bytes. No record is as long.
 const WINDOW: u64 = 1 << 20;
 
+/// How much is put together before it goes to the system, in bytes: what a processor's nearer caches hold.
+const CHUNK: usize = 64 * 1024;
+
 /// The log as one process appends to it.
 pub(super) struct AuditChain {
     path: PathBuf,
@@ -45,7 +48,7 @@ pub(super) struct AuditChain {
     open: Option<OpenFile>,
     /// The last record that this process knows of.
     head: Option<Head>,
-    batch: Vec<u8>,
+    chunk: Vec<u8>,
 }
 
 struct OpenFile {
@@ -116,7 +119,7 @@ impl AuditChain {
             lock: Arc::new(lock),
             open: None,
             head: None,
-            batch: Vec::new(),
+            chunk: Vec::new(),
         };
         Ok((chain, key))
     }
@@ -248,26 +251,28 @@ impl AuditChain {
 
     fn write(&mut self, notes: &[u8], bodies: &[u8]) -> io::Result<()> {
         let Some(open) = &mut self.open else { return Err(io::Error::other("the audit log is not open")) };
-        let mut head = self.head.unwrap_or_default();
-        self.batch.clear();
+        let (mut head, mut len, chunk) = (self.head.unwrap_or_default(), open.len, &mut self.chunk);
+        chunk.clear();
         for body in lines(notes).chain(lines(bodies)) {
-            let start = self.batch.len();
-            self.batch.extend_from_slice(b"{\"seq\":");
-            put_number(head.seq + 1, &mut self.batch);
+            let start = chunk.len();
+            chunk.extend_from_slice(b"{\"seq\":");
+            put_number(head.seq + 1, chunk);
             if head.seq == 0 {
-                self.batch.extend_from_slice(b",\"previous_hash\":null,");
+                chunk.extend_from_slice(b",\"previous_hash\":null,");
             } else {
-                self.batch.extend_from_slice(b",\"previous_hash\":\"");
-                put_hex(&head.hash, &mut self.batch);
-                self.batch.extend_from_slice(b"\",");
+                chunk.extend_from_slice(b",\"previous_hash\":\"");
+                put_hex(&head.hash, chunk);
+                chunk.extend_from_slice(b"\",");
             }
-            self.batch.extend_from_slice(body);
-            head = Head { seq: head.seq + 1, hash: hash(&self.batch[start..self.batch.len() - 1]) };
+            chunk.extend_from_slice(body);
+            head = Head { seq: head.seq + 1, hash: hash(&chunk[start..chunk.len() - 1]) };
+            if chunk.len() >= CHUNK {
+                len += write_out(&mut open.file, chunk)?;
+            }
         }
-        open.file.write_all(&self.batch)?;
+        len += write_out(&mut open.file, chunk)?;
         open.file.sync_data()?;
-        open.len += self.batch.len() as u64;
-        self.head = Some(head);
+        (open.len, self.head) = (len, Some(head));
         Ok(())
     }
 }
@@ -301,6 +306,14 @@ impl Tail {
         tail.torn = bytes[..whole].to_vec();
         Ok(tail)
     }
+}
+
+/// Writes a chunk, which is empty afterwards, and says how long it was.
+fn write_out(file: &mut File, chunk: &mut Vec<u8>) -> io::Result<u64> {
+    file.write_all(chunk)?;
+    let len = chunk.len() as u64;
+    chunk.clear();
+    Ok(len)
 }
 
 /// Lines with their ends, found many bytes at a time.
