@@ -32,7 +32,7 @@ table! {
         /// every call, and clients cannot make Weir record more. Default: `true`.
         parent_based: bool,
         /// How many calls are traced in a second, whoever wants it: as many at once, and the next ones evenly. Half of them
-        /// may be of one token. The others are counted. Default: 1000.
+        /// may be of one token. The others are counted. Default: 200.
         traces_per_second: Count,
         /// Whether a span has the subject of its caller (`user.id`). Default: `false`.
         principal: bool,
