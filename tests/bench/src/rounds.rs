@@ -74,8 +74,15 @@ async fn take_turns(
     if let Some(cell) = block.first() {
         note(&format!("{}, {}, {} connections", cell.era, cell.workload, cell.connections));
     }
+    let mut order: Vec<usize> = (0..block.len()).collect();
     for _ in 0..arguments.rounds {
-        for cell in block.iter_mut().filter(|cell| cell.failure.is_none()) {
+        // What one leaves to be done, as a write to a disk, slows down whoever comes next.
+        fastrand::shuffle(&mut order);
+        for at in &order {
+            let cell = &mut block[*at];
+            if cell.failure.is_some() {
+                continue;
+            }
             let entrant = entrants.iter().find(|entrant| entrant.subject.name == cell.subject);
             let Some(entrant) = entrant else { continue };
             match turn(arguments, place, (entrant, upstream), cell).await {

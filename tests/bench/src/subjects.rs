@@ -64,6 +64,10 @@ const NO_POLICY: &str = r#"auth = "none""#;
 /// Both shipped components are in the path: `fallback` finds the transport, `bearer` attaches a token.
 const SHIPPED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }"#;
 
+/// The same once more. What it differs by is what a run cannot tell apart.
+const AGAIN: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
+"#;
+
 /// The same with `oauth` in place of `bearer`: the token is from an authorization server and lies in the store.
 const OAUTH: &str = r#"auth = "client_credentials"
 oauth = { client_id = "bench", client_secret = { env = "WEIR_BENCH_TOKEN" } }"#;
@@ -141,6 +145,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "nginx", kind: Kind::Nginx },
     Subject { name: "weir, no policy", kind: Kind::Weir { settings: NO_POLICY, path: ENDPOINT, prefix: "" } },
     SHIPPED_POLICIES,
+    Subject { name: "weir, shipped policies, again", kind: Kind::Weir { settings: AGAIN, path: ENDPOINT, prefix: "" } },
     Subject { name: "weir, login", kind: Kind::Weir { settings: OAUTH, path: "/mcp/bench", prefix: "" } },
     Subject { name: "weir, [auth]", kind: Kind::WeirProving { rules: "" } },
     Subject { name: "weir, [auth] and ten rules", kind: Kind::WeirProving { rules: TEN_RULES } },
@@ -215,12 +220,12 @@ impl Place {
     }
 }
 
-/// The subject without what another does besides: one that translates at an upstream of its client's era, a login with a
+/// The subject without what another does besides, which may be nothing: one that translates at an upstream of its client's era, a login with a
 /// fixed token, and callers whom nobody asks who they are.
 pub(crate) fn without(subject: &str) -> Option<&'static str> {
     let path = match SUBJECTS.iter().find(|known| known.name == subject)?.kind {
         Kind::WeirTranslating { path, .. } | Kind::Weir { settings: OAUTH, path, .. } => path,
-        Kind::Weir { settings: AUDITED | TRACED | EACH_TRACED, .. } => ENDPOINT,
+        Kind::Weir { settings: AGAIN | AUDITED | TRACED | EACH_TRACED, .. } => ENDPOINT,
         Kind::WeirProving { .. } | Kind::WeirDeciding { .. } | Kind::WeirShared { .. } => ENDPOINT,
         _ => return None,
     };
