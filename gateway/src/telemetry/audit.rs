@@ -27,7 +27,7 @@ mod verify;
 
 use std::{
     borrow::Cow,
-    cell::RefCell,
+    cell::Cell,
     fmt, io,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
@@ -118,16 +118,16 @@ pub fn write(event_type: &str, fill: impl FnOnce(&mut Record<'_>)) {
 /// The same for what happened at this time.
 pub(super) fn write_at(at: SystemTime, event_type: &str, fill: impl FnOnce(&mut Record<'_>)) {
     thread_local! {
-        static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     }
     let Some(log) = LOG.get() else { return };
-    BODY.with_borrow_mut(|body| {
-        body.clear();
-        let mut record = Record::begin(body, at, event_type);
-        fill(&mut record);
-        record.end();
-        log.queue.push(body);
-    });
+    let mut body = BODY.take();
+    body.clear();
+    let mut record = Record::begin(&mut body, at, event_type);
+    fill(&mut record);
+    record.end();
+    log.queue.push(&body);
+    BODY.set(body);
 }
 
 /// Why new calls are refused now: they cannot be recorded, and the configuration says that they must be.
