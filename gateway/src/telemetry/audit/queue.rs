@@ -18,8 +18,9 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// How much may wait, in bytes. A record beyond it is lost, and counted.
 const MOST: usize = 4 << 20;
 
-/// As soon as so much waits it is written, in bytes.
-const BATCH: usize = 1 << 20;
+/// As soon as so much waits it is written, in bytes. If power fails meanwhile, what is left of it is shorter than the part of
+/// the file in which the last record is looked for.
+const BATCH: usize = 512 * 1024;
 
 /// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);

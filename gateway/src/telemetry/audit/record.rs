@@ -104,11 +104,11 @@ impl<'a> Record<'a> {
         self.0.push(b'"');
     }
 
-    /// Adds JSON as it is. Line breaks can only stand between its tokens, where blanks are as good.
+    /// Adds JSON as it is. Line breaks and tabs can only stand between its tokens, where blanks are as good.
     pub fn json(&mut self, name: &str, json: &[u8]) {
         self.name(name);
         let start = self.0.len();
-        self.0.extend(json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
+        self.0.extend(json.iter().map(|byte| if matches!(byte, b'\n' | b'\r' | b'\t') { b' ' } else { *byte }));
         self.escape(start);
     }
 
@@ -175,7 +175,7 @@ mod tests {
         record.json("arguments", b"{\n \"a\":\r\n1}");
         record.text("long", &"\u{e9}".repeat(5000));
         record.text("acts", "\u{9b}2J\u{7f}\u{202e}");
-        record.json("acts in JSON", "{\"\u{7f}\":\"\u{9b}\"}".as_bytes());
+        record.json("acts in JSON", "{\t\"\u{7f}\":\"\u{9b}\"}".as_bytes());
         record.end();
         let text = std::str::from_utf8(&body).unwrap().trim_end();
         assert!(!text.contains(crate::telemetry::printable::acts), "{text:?}");

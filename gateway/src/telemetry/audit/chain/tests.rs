@@ -110,6 +110,19 @@ fn whatever_is_done_to_a_record_shows() {
 }
 
 #[test]
+fn a_batch_of_several_chunks_is_one_chain() {
+    let log = Log::new(1 << 20, 9);
+    let mut chain = log.open();
+    for batch in [0..2000, 2000..2001] {
+        chain.append(&batch.flat_map(body).collect::<Vec<u8>>()).unwrap();
+        assert_eq!(chain.open.as_ref().unwrap().len, fs::metadata(&log.config.path).unwrap().len());
+    }
+    let text = log.read();
+    assert!(text.len() > 4 * CHUNK && lines(&text).len() == 2001, "{} bytes", text.len());
+    assert_eq!(log.faults(), [""; 0]);
+}
+
+#[test]
 fn a_cut_end_shows_against_an_anchor() {
     let log = Log::of(5, 1 << 20, 9);
     let anchor: Anchor = verify(&log.config.path, None).unwrap().last.hex().parse().unwrap();
