@@ -85,9 +85,14 @@ const AUDITED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
 [audit]
 path = "audit.jsonl""#;
 
-/// Of 12,500 calls 200 are traced, as many as the default lets be traced of a second. The limit itself would have most of a
-/// short round traced: it gives back meanwhile what may be traced at once. The upstream is the collector too.
+/// As many calls are traced as may be by default. The upstream is the collector too.
 const TRACED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
+
+[telemetry.otlp]
+endpoint = "${env:WEIR_BENCH_COLLECTOR}""#;
+
+/// Of 12,500 calls 200 are traced, however short a round is. The default gives back between rounds what may be traced at once.
+const SHARE_TRACED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
 
 [telemetry.otlp]
 endpoint = "${env:WEIR_BENCH_COLLECTOR}"
@@ -158,6 +163,10 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "weir, audit", kind: Kind::Weir { settings: AUDITED, path: ENDPOINT, prefix: "" } },
     Subject { name: "weir, metrics and traces", kind: Kind::Weir { settings: TRACED, path: ENDPOINT, prefix: "" } },
     Subject {
+        name: "weir, metrics and a share traced",
+        kind: Kind::Weir { settings: SHARE_TRACED, path: ENDPOINT, prefix: "" },
+    },
+    Subject {
         name: "weir, metrics and each call traced",
         kind: Kind::Weir { settings: EACH_TRACED, path: ENDPOINT, prefix: "" },
     },
@@ -223,12 +232,12 @@ impl Place {
     }
 }
 
-/// The subject without what another does besides, which may be nothing: one that translates at an upstream of its client's era, a login with a
-/// fixed token, and callers whom nobody asks who they are.
+/// The subject without what another does besides, which may be nothing: one that translates at an upstream of its client's
+/// era, a login with a fixed token, and callers whom nobody asks who they are.
 pub(crate) fn without(subject: &str) -> Option<&'static str> {
     let path = match SUBJECTS.iter().find(|known| known.name == subject)?.kind {
         Kind::WeirTranslating { path, .. } | Kind::Weir { settings: OAUTH, path, .. } => path,
-        Kind::Weir { settings: AGAIN | AUDITED | TRACED | EACH_TRACED, .. } => ENDPOINT,
+        Kind::Weir { settings: AGAIN | AUDITED | TRACED | SHARE_TRACED | EACH_TRACED, .. } => ENDPOINT,
         Kind::WeirProving { .. } | Kind::WeirDeciding { .. } | Kind::WeirShared { .. } => ENDPOINT,
         _ => return None,
     };

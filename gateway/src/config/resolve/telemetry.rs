@@ -9,8 +9,7 @@ use crate::config::value::{Count, Share};
 use crate::config::written::Root;
 use crate::config::{SafeUrl, TelemetryConfig};
 
-/// How many calls are traced in a second unless the configuration says otherwise. They take less than a hundredth of a
-/// processor.
+/// How many calls are traced in a second unless the configuration says otherwise.
 const TRACES_PER_SECOND: usize = 200;
 
 /// How often metrics are sent unless the configuration says otherwise, as in OpenTelemetry's SDKs.
