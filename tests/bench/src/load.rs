@@ -8,7 +8,7 @@ use crate::wire::{Inbox, Message, WireError};
 use anyhow::{Context, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -40,6 +40,8 @@ pub(crate) struct Figures {
     pub(crate) p99: f64,
     /// CPU of the process under test for each answer, in microseconds, or its instructions.
     pub(crate) cpu: f64,
+    /// All answers, those outside the window included.
+    pub(crate) answers: u64,
 }
 
 /// Measures `load`; `cpu` tells what the process under test has used so far, in microseconds or instructions.
@@ -70,6 +72,7 @@ pub(crate) async fn measure(load: &Load, cpu: impl Fn() -> Result<f64>) -> Resul
         p50: times.value_at_quantile(0.5) as f64 / 1000.0,
         p99: times.value_at_quantile(0.99) as f64 / 1000.0,
         cpu: cpu_used / calls,
+        answers: shared.answers.load(Ordering::Relaxed),
     })
 }
 
@@ -92,12 +95,13 @@ struct Shared {
     phase: AtomicU8,
     /// Nanoseconds to each answer.
     times: Mutex<Histogram<u64>>,
+    answers: AtomicU64,
 }
 
 impl Shared {
     fn new() -> Result<Self> {
         let times = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
-        Ok(Self { phase: AtomicU8::new(WARM_UP), times: Mutex::new(times) })
+        Ok(Self { phase: AtomicU8::new(WARM_UP), times: Mutex::new(times), answers: AtomicU64::new(0) })
     }
 }
 
@@ -139,6 +143,7 @@ impl Client {
         loop {
             let answer = self.connection.exchange(self.request.next()).await?;
             messages::check(self.workload, self.request.id(), &answer)?;
+            shared.answers.fetch_add(1, Ordering::Relaxed);
             let now = Instant::now();
             let phase = shared.phase.load(Ordering::Relaxed);
             if phase == STOP {

@@ -7,6 +7,10 @@ use crate::subjects::{self, Place, Running, SUBJECTS, Subject};
 use crate::table::Cell;
 use crate::{Arguments, note};
 use anyhow::Result;
+use std::time::Duration;
+
+/// How long after its last round a subject may work on what calls have left to be done.
+const REST: Duration = Duration::from_millis(500);
 
 /// The loads that need an upstream of so many tools.
 const GROUPS: &[(usize, &[Workload])] = &[(20, WITH_20_TOOLS), (500, &[Workload::List(500)])];
@@ -74,6 +78,9 @@ async fn take_turns(
     if let Some(cell) = block.first() {
         note(&format!("{}, {}, {} connections", cell.era, cell.workload, cell.connections));
     }
+    let entrant = |cell: &Cell| entrants.iter().find(|entrant| entrant.subject.name == cell.subject);
+    let used = |cell: &Cell| entrant(cell)?.own_cpu();
+    let before: Vec<_> = block.iter().map(|cell| (used(cell), cell.rounds.len())).collect();
     let mut order: Vec<usize> = (0..block.len()).collect();
     for _ in 0..arguments.rounds {
         // What one leaves to be done, as a write to a disk, slows down whoever comes next.
@@ -83,13 +90,27 @@ async fn take_turns(
             if cell.failure.is_some() {
                 continue;
             }
-            let entrant = entrants.iter().find(|entrant| entrant.subject.name == cell.subject);
-            let Some(entrant) = entrant else { continue };
+            let Some(entrant) = entrant(cell) else { continue };
             match turn(arguments, place, (entrant, upstream), cell).await {
                 Ok(figures) => cell.rounds.push(figures),
                 Err(failure) => cell.failure = Some(failure),
             }
         }
+    }
+    tokio::time::sleep(REST).await;
+    for (cell, (before, rounds)) in block.iter_mut().zip(before) {
+        let answers: u64 = cell.rounds[rounds..].iter().map(|figures| figures.answers).sum();
+        let used = before.zip(used(cell)).filter(|_| answers > 0 && place.instructions.is_none());
+        cell.starts.extend(used.map(|(before, after)| (after - before) / answers as f64));
+    }
+}
+
+impl Entrant {
+    /// The CPU time that its processes have used, in microseconds; none if it has none of its own.
+    fn own_cpu(&self) -> Option<f64> {
+        let running = self.running.as_ref().ok()?;
+        let own = running.others.iter().chain([running.process.as_ref()?]);
+        own.map(|process| process.family()?.cpu()).sum::<Result<f64>>().ok()
     }
 }
 

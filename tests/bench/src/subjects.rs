@@ -232,17 +232,18 @@ impl Place {
     }
 }
 
-/// The subject without what another does besides, which may be nothing: one that translates at an upstream of its client's
-/// era, a login with a fixed token, and callers whom nobody asks who they are.
-pub(crate) fn without(subject: &str) -> Option<&'static str> {
-    let path = match SUBJECTS.iter().find(|known| known.name == subject)?.kind {
-        Kind::WeirTranslating { path, .. } | Kind::Weir { settings: OAUTH, path, .. } => path,
-        Kind::Weir { settings: AGAIN | AUDITED | TRACED | SHARE_TRACED | EACH_TRACED, .. } => ENDPOINT,
-        Kind::WeirProving { .. } | Kind::WeirDeciding { .. } | Kind::WeirShared { .. } => ENDPOINT,
-        _ => return None,
+/// The subjects without what another does besides, which may be nothing: one that translates at an upstream of its client's
+/// era, a login with a fixed token, and callers whom nobody asks who they are. The first that is measured counts.
+pub(crate) fn without(subject: &str) -> Vec<&'static str> {
+    let path = match SUBJECTS.iter().find(|known| known.name == subject).map(|known| known.kind) {
+        Some(Kind::WeirTranslating { path, .. } | Kind::Weir { settings: OAUTH, path, .. }) => path,
+        Some(Kind::Weir { settings: AGAIN | AUDITED | TRACED | SHARE_TRACED | EACH_TRACED, .. }) => ENDPOINT,
+        Some(Kind::WeirProving { .. } | Kind::WeirDeciding { .. } | Kind::WeirShared { .. }) => ENDPOINT,
+        _ => return Vec::new(),
     };
-    let same = |kind: Kind| matches!(kind, Kind::Weir { settings: SHIPPED, path: at, .. } if at == path);
-    SUBJECTS.iter().find(|other| same(other.kind)).map(|other| other.name)
+    let same = |kind: Kind| matches!(kind, Kind::Weir { settings: SHIPPED | AGAIN, path: at, .. } if at == path);
+    let others = SUBJECTS.iter().filter(|other| same(other.kind) && other.name != subject);
+    others.map(|other| other.name).collect()
 }
 
 impl Subject {

@@ -25,6 +25,8 @@ pub(crate) struct Cell {
     pub(crate) connections: usize,
     pub(crate) subject: &'static str,
     pub(crate) rounds: Vec<Figures>,
+    /// The CPU of a call over all of a start: what calls leave to be done after a round is part of it. Microseconds.
+    pub(crate) starts: Vec<f64>,
     /// Why there are no more rounds.
     pub(crate) failure: Option<String>,
 }
@@ -32,7 +34,7 @@ pub(crate) struct Cell {
 impl Cell {
     /// A cell without figures yet.
     pub(crate) fn new(era: Era, workload: Workload, connections: usize, subject: &'static str) -> Self {
-        Self { era, workload, connections, subject, rounds: Vec::new(), failure: None }
+        Self { era, workload, connections, subject, rounds: Vec::new(), starts: Vec::new(), failure: None }
     }
 
     /// What a pattern is looked for in.
@@ -63,10 +65,23 @@ pub(crate) struct Row {
     cpu_most: f64,
     /// The CPU of a call in each round.
     cpu_rounds: Vec<f64>,
+    /// The same over all of each start, from before its first round until what calls leave to be done is done.
+    cpu_starts: Vec<f64>,
     times_floor: Option<f64>,
     /// Where Weir does something besides: how that compares to the same call without it.
     times_without: Option<f64>,
+    /// The same from `cpu_starts`.
+    over_starts: Option<MeanRatio>,
     failed: bool,
+}
+
+/// The mean of the ratios of some starts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct MeanRatio {
+    mean: f64,
+    /// Its standard error.
+    error: f64,
+    starts: usize,
 }
 
 /// Everything that one run found.
@@ -84,20 +99,24 @@ pub(crate) struct Report {
     pub(crate) failures: Vec<String>,
 }
 
-/// Turns cells into rows; `floor` names the subject that the others are compared to, and `without` the one without
+/// Turns cells into rows; `floor` names the subject that the others are compared to, and `without` those without
 /// what a subject does besides.
-pub(crate) fn rows(cells: &[Cell], floor: &str, without: impl Fn(&str) -> Option<&'static str>) -> Vec<Row> {
-    let times = |cell: &Cell, subject: &str| {
+pub(crate) fn rows(cells: &[Cell], floor: &str, without: impl Fn(&str) -> Vec<&'static str>) -> Vec<Row> {
+    let beside = |cell: &Cell, subject: &str| {
         let same = |other: &&Cell| {
             other.subject == subject
                 && (other.era, other.workload, other.connections) == (cell.era, cell.workload, cell.connections)
         };
+        cells.iter().find(same)
+    };
+    let times = |cell: &Cell, other: &Cell| {
         // Round by round: what disturbs the machine for a while disturbs both.
-        let rounds = cell.rounds.iter().zip(&cells.iter().find(same)?.rounds);
+        let rounds = cell.rounds.iter().zip(&other.rounds);
         let ratios = rounds.filter(|(_, other)| other.cpu > 0.0).map(|(own, other)| own.cpu / other.cpu);
         middle(ratios.collect())
     };
     let row = |cell: &Cell| {
+        let without = without(cell.subject).into_iter().find_map(|subject| beside(cell, subject));
         let cpu = median(cell, |figures| figures.cpu);
         let all = || cell.rounds.iter().map(|figures| figures.cpu);
         Row {
@@ -112,8 +131,10 @@ pub(crate) fn rows(cells: &[Cell], floor: &str, without: impl Fn(&str) -> Option
             cpu_least: all().reduce(f64::min).unwrap_or(0.0),
             cpu_most: all().reduce(f64::max).unwrap_or(0.0),
             cpu_rounds: all().collect(),
-            times_floor: times(cell, floor),
-            times_without: without(cell.subject).and_then(|subject| times(cell, subject)),
+            cpu_starts: cell.starts.clone(),
+            times_floor: beside(cell, floor).and_then(|other| times(cell, other)),
+            times_without: without.and_then(|other| times(cell, other)),
+            over_starts: without.and_then(|other| MeanRatio::of(&cell.starts, &other.starts)),
             failed: cell.failure.is_some(),
         }
     };
@@ -131,6 +152,14 @@ impl Report {
         for row in &self.rows {
             let figures = if row.failed { " failed | | | | | | ".to_owned() } else { row.figures() };
             let _ = writeln!(text, "| {} | {} | {} | {} |{figures}|", row.era, row.call, row.connections, row.subject);
+        }
+        for (row, ratio) in self.rows.iter().filter_map(|row| Some((row, row.over_starts?))) {
+            let MeanRatio { mean, error, starts } = ratio;
+            let Row { era, call, connections, subject, .. } = row;
+            let _ = writeln!(
+                text,
+                "\n{era} {call} x{connections} {subject}: {mean:.3} ± {error:.3} times without, over {starts} whole starts"
+            );
         }
         for rest in &self.at_rest {
             let _ = writeln!(text, "\n{rest}");
@@ -171,6 +200,18 @@ impl Report {
     }
 }
 
+impl MeanRatio {
+    /// None if there are too few starts for an error.
+    fn of(own: &[f64], others: &[f64]) -> Option<Self> {
+        let ratios: Vec<f64> = own.iter().zip(others).map(|(own, other)| own / other).collect();
+        let starts = ratios.len();
+        let mean = ratios.iter().sum::<f64>() / starts as f64;
+        let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
+        let error = (squares / starts as f64 / starts.checked_sub(1)? as f64).sqrt();
+        (starts > 2 && error.is_finite()).then_some(Self { mean, error, starts })
+    }
+}
+
 impl Row {
     fn figures(&self) -> String {
         let told = |times: Option<f64>| times.map(|times| format!("{times:.2}")).unwrap_or_default();
@@ -196,7 +237,7 @@ mod tests {
     use super::*;
 
     fn cell(subject: &'static str, cpu: &[f64]) -> Cell {
-        let figures = |cpu: &f64| Figures { rate: 1000.0, p50: 10.0, p99: 20.0, cpu: *cpu };
+        let figures = |cpu: &f64| Figures { rate: 1000.0, p50: 10.0, p99: 20.0, cpu: *cpu, answers: 10 };
         let mut cell = Cell::new(Era::Modern, Workload::Call(128), 16, subject);
         cell.rounds = cpu.iter().map(figures).collect();
         cell
@@ -207,12 +248,22 @@ mod tests {
         let floor = cell("floor", &[60.0, 90.0, 50.0]);
         let weir = cell("weir", &[66.0, 72.0, 300.0]);
         let translating = cell("weir, translating", &[108.0, 108.0, 108.0]);
-        let without = |subject: &str| (subject == "weir, translating").then_some("weir");
+        let without = |subject: &str| if subject == "weir, translating" { vec!["none", "weir"] } else { vec![] };
         let rows = rows(&[floor, weir, translating], "floor", without);
         assert_eq!(rows[0].times_floor, Some(1.0));
         assert_eq!(rows[1].times_floor, Some(1.1));
         assert_eq!(rows[1].figures(), " 1000 | 10 | 20 | 72.0 | 66.0–300.0 | 1.10 |  ");
         assert_eq!(rows[2].figures(), " 1000 | 10 | 20 | 108.0 | 108.0–108.0 | 1.80 | 1.50 ");
+    }
+
+    #[test]
+    fn a_ratio_over_starts_has_its_standard_error() {
+        let ratio = MeanRatio::of(&[10.0, 22.0, 33.0], &[10.0, 20.0, 30.0]);
+        let MeanRatio { mean, error, starts } = ratio.expect("three starts are enough");
+        assert!((mean - 3.2 / 3.0).abs() < 1e-9 && (error - 0.1 / 3.0).abs() < 1e-9, "{mean} ± {error}");
+        assert_eq!(starts, 3);
+        assert_eq!(MeanRatio::of(&[10.0, 22.0], &[10.0, 20.0]), None);
+        assert_eq!(MeanRatio::of(&[], &[]), None);
     }
 
     #[test]
@@ -225,7 +276,7 @@ mod tests {
             machine: String::new(),
             counts: false,
             failures: told.into_iter().collect(),
-            rows: rows(&[cell("floor", &[60.0]), broken], "floor", |_| None),
+            rows: rows(&[cell("floor", &[60.0]), broken], "floor", |_| vec![]),
             at_rest: vec![],
             crowded: vec![],
             policies: None,
