@@ -53,7 +53,8 @@ struct Arguments {
     /// How often each subject has its turn after a start; the median counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How often all subjects start: two processes of one program differ by some percent, wherever they lie in memory
+    /// How often all subjects start: two processes of one program differ by some percent, wherever they lie in memory.
+    /// From three on, ratios over all of each start are printed too
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     starts: u32,
     /// Count instructions with valgrind instead of CPU time, and leave the profiles in DIR

@@ -158,7 +158,7 @@ impl Report {
             let Row { era, call, connections, subject, .. } = row;
             let _ = writeln!(
                 text,
-                "\n{era} {call} x{connections} {subject}: {mean:.3} ± {error:.3} times without, over {starts} whole starts"
+                "\n{era} {call} x{connections} {subject}: {mean:.3} ± {error:.3} times a call without it, over all of {starts} starts"
             );
         }
         for rest in &self.at_rest {
