@@ -9,8 +9,9 @@ use crate::{Arguments, note};
 use anyhow::Result;
 use std::time::Duration;
 
-/// How long after its last round a subject may work on what calls have left to be done.
-const REST: Duration = Duration::from_millis(500);
+/// How long after its last round a subject may work on what calls have left to be done: Weir gathers records for a quarter of
+/// a second, and spans for a second.
+const REST: Duration = Duration::from_millis(1500);
 
 /// The loads that need an upstream of so many tools.
 const GROUPS: &[(usize, &[Workload])] = &[(20, WITH_20_TOOLS), (500, &[Workload::List(500)])];
